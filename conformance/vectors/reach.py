@@ -16,7 +16,10 @@ from conformance.rungs.coverage import Coverage
 from conformance.rungs.pages import REFUSED
 from conformance.rungs.sharing import SHARED
 from conformance.vectors.suites import Suite
-from spec.machines.actions import Action, Admit, Round
+from spec import index
+from spec.machines.actions import Action, Admit, Hit, Publish, Round
+from spec.machines.pages import used
+from spec.machines.prefix import key
 from spec.state import State
 from spec.vocabulary import Reason, Request
 
@@ -81,6 +84,7 @@ class Reach:
             corners = _corners(state, action, reasons, after or state)
             if isinstance(action, Admit) and after is not None:
                 corners.append(_let_in(state.waiting, len(after.waiting)))
+            corners += _elsewhere(state, action, reasons)
             yield number, (kind, (outcome, *corners)), after
 
     @cached_property
@@ -144,6 +148,23 @@ def _let_in(waiting: tuple[Request, ...], left: int) -> str:
     lengths = [len(request.prompt) for request in waiting]
     order = "" if lengths == sorted(lengths) else ", a longer one before a shorter"
     return f"{len(waiting) - left} of {len(waiting)} let in{order} (Admit)"
+
+
+def _elsewhere(state: State, action: Action, reasons: frozenset[Reason]) -> list[str]:
+    """Whether the index has the text of a slot under another context, or in another page."""
+    match action:
+        case Hit(slot, length) if reasons == {Reason.NOT_INDEXED}:
+            text, context = used(state, slot).tokens[:length], state.contexts[slot]
+            others = (one for one in state.indexed if one and one.context != context)
+            return ["text under another context (Hit)"] * any(one.chain == text for one in others)
+        case Publish(slot, length) if not reasons:
+            pages = range(length // state.geometry.page_size)
+            found = (index.find(state.indexed, *key(state, slot, page)) for page in pages)
+            row = used(state, slot).row
+            return ["text in another page (Publish)"] * any(
+                there not in (None, page) for there, page in zip(found, row, strict=False)
+            )
+    return []
 
 
 def _shape(slots: list[int]) -> str:

@@ -4,7 +4,8 @@ The level of a suite is the highest rung that it needs. `lifecycle` needs a tabl
 once with pages of two cells and once with pages of one. `scheduling` needs the integer model of
 `spec.model` too: every token that is drawn there depends on every cell that is read. `rollback`
 adds drafts to it, at one slot. `admission` needs a host: a request waits until the pages of its
-worst case are free.
+worst case are free. `prefix` needs an index of pages: beside a table, beside a queue, and beside
+rounds and admission, which take idle pages.
 """
 
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ TABLE: Final = (
     Geometry(pages=3, page_size=1, slots=3, pages_per_seq=2),
 )
 _ROUNDS: Final = frozenset({act.Pack, act.Purge, act.Prefill, act.Round, act.Generate})
+_INDEX: Final = frozenset({act.Publish, act.Hit, act.Merge, act.Evict, act.Drop})
 _SMALL: Final = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 _PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
 """The first stop sequence begins in the prompt and must not match; the second ends at the limit."""
@@ -146,6 +148,9 @@ def suites() -> tuple[Suite, ...]:
         _requests_suite(),
         *map(_decode_suite, DECODE),
         _rollback_suite(),
+        _index_suite(),
+        _hits_suite(),
+        _idle_suite(),
     )
 
 
@@ -203,6 +208,71 @@ def _rollback_suite() -> Suite:
         actions=(ACTIONS - {act.Assign, act.Clone})
         | (_ROUNDS - {act.Generate})
         | {act.Enqueue, act.Propose, act.Commit, act.Truncate},
+        texts=True,
+    )
+
+
+def _index_suite() -> Suite:
+    """The alphabet of the rung: one text in two slots, in chains of pages with one cell."""
+    geometry = Geometry(pages=3, page_size=1, slots=2, pages_per_seq=3)
+    chosen = instances.instance("prefix", geometry)
+    return Suite(
+        name="index",
+        level="prefix",
+        instance=chosen,
+        moves=(*chosen.moves, fixed(act.Merge(geometry.slots, 0), "merge(none, 0)")),
+        actions=(ACTIONS - {act.FreeFinished, act.TakeOutputs}) | _INDEX | {act.Truncate},
+        texts=True,
+    )
+
+
+def _hits_suite() -> Suite:
+    """A page is found by a text whose end is queued, under the same context and another one."""
+    return _prefilled(
+        "hits",
+        act.Prefill((_PUBLISHED,)),
+        *(act.Reserve(None, context) for context in (0, 1)),
+        act.Assign(1, (2,), Params(max_new=4), 3),
+        act.Enqueue(1, 2),
+        act.Pack(),
+        act.Publish(0, 2),
+        act.Hit(1, 2),
+        act.Free(0),
+    )
+
+
+def _idle_suite() -> Suite:
+    """Every action that takes pages takes an idle one: for a prompt, a round and a copy."""
+    return _prefilled(
+        "idle",
+        act.Prefill((_PUBLISHED,)),
+        act.Round(),
+        act.Submit(Request(id=2, prompt=(2, 2, 2), params=Params(max_new=1))),
+        act.Admit(),
+        act.Reserve(),
+        act.Assign(1, (2, 2, 2), Params(max_new=2), 3),
+        act.Propose(0, (4,)),
+        act.Clone(0, 1, 1),
+        *(act.Publish(0, length) for length in (2, 3)),
+        act.Hit(1, 2),
+        act.Free(0),
+        act.FreeFinished(),
+    )
+
+
+_PUBLISHED: Final = Request(id=1, prompt=(2, 2), params=Params(max_new=3))
+"""Its prompt is a whole page, which enters the index."""
+
+
+def _prefilled(name: str, *asked: Action) -> Suite:
+    """A suite of an index beside prefills; finished sequences stay, so that actions meet them."""
+    geometry = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=3)
+    return Suite(
+        name=name,
+        level="prefix",
+        instance=instances.instance("scheduling", geometry, CleanupMode.NONE),
+        moves=tuple(fixed(action, str(action)) for action in asked),
+        actions=frozenset(map(type, asked)),
         texts=True,
     )
 

@@ -25,6 +25,8 @@ from conformance.protocol import RESULTS, Action, EngineFailed, Result
 from conformance.recordings.fields import fields_of, plain_result
 from conformance.recordings.format import Header, Line
 from conformance.recordings.validate import validate
+from conformance.rungs import prefix
+from conformance.rungs.prefix import AFTER_RELEASE, takes_idle
 from conformance.rungs.registry import KITS
 from conformance.seeded_bugs import planted
 from conformance.seeded_bugs.scoring import vectors
@@ -36,8 +38,8 @@ from conformance.vectors.reach import covered, pair
 from conformance.vectors.suites import absent, pairs_apart, suites
 from spec import ladder
 from spec.fields import BY_NAME
-from spec.machines import prefix, window
-from spec.machines.actions import Allocate, Pack, Reserve, TakeOutputs
+from spec.machines import window
+from spec.machines.actions import Allocate, Assign, Hit, Pack, Reserve, TakeOutputs
 from spec.view import View
 from spec.vocabulary import Capacity, InvalidInput, Refused
 
@@ -86,11 +88,14 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
         "mixed": (1341, 589),
         "batches": (1010, 209),
         "rollback": (433, 669),
+        "index": (556, 667),
+        "hits": (325, 241),
+        "idle": (682, 577),
     } == sizes
 
 
 RESERVED = "Assign: OUT_OF_PAGES"
-"""The policy of a vector reserves nothing."""
+"""The policy of a vector reserves nothing, so that a prompt and a hit take no page."""
 TABLE = {
     RESERVED,
     *(f"{name}: SLOT_FINISHED" for name in ("Allocate", "Clone", "Write")),
@@ -99,7 +104,8 @@ TABLE = {
 """What asks for tokens that are drawn, or queued: a table has neither."""
 UNREACHED = {
     RESERVED,
-    *("Admit: CHOICE_TAKEN", "Admit: QUEUE_FULL", "Prefill: STOPS", "Propose: SLOT_FINISHED"),
+    "Hit: OUT_OF_PAGES",
+    *("Admit: CHOICE_TAKEN", "Prefill: STOPS"),
 }
 """The refusals that no move of a suite brings about."""
 
@@ -127,8 +133,7 @@ def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover
         assert {f"{name}: done" for name in cover.suite.names} <= cover.counts.keys()
     assert UNREACHED == asked - reached
     assert names.union(absent()) == {call.__name__ for call in ladder.whole().calls}
-    without = {kind for rung in (window.RUNG, prefix.RUNG) for kind in rung.rules}
-    assert absent() == tuple(sorted(kind.__name__ for kind in without)), "no window, and no index"
+    assert absent() == tuple(kind.__name__ for kind in window.RUNG.rules), "no window"
     assert TABLE == single[0]
     assert {*TABLE, "Clone: OUT_OF_PAGES"} == single[1]
 
@@ -663,6 +668,43 @@ def test_the_command_fails_if_something_is_not_covered(
     shutil.rmtree(tmp_path / "v")
     assert 1 == main.main(arguments)
     assert json.loads((tmp_path / "j.json").read_text())["failures"]
+
+
+OF_PREFIX = {
+    *(takes_idle(kind) for kind in (Assign, Hit)),
+    AFTER_RELEASE,
+}
+"""Corner states of the index in which a page is reserved, or released behind a window."""
+
+
+def test_every_corner_state_of_the_index_is_there(covers: list[Cover]) -> None:
+    """Those that are in no suite ask for another capacity policy, or for a window."""
+    shown = {item.rpartition(" (")[0] for cover in covers for item in cover.counts}
+
+    assert OF_PREFIX == {*prefix.KIT.corners} - shown
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        *((name, None) for name in ("index", "hits", "idle")),
+        *(("index", bug) for bug in ("RC3", "RC6", "CL5", "PX1", "PX8", "EV1b", "EV4b")),
+        *(("hits", bug) for bug in ("PX3", "PX4")),
+        ("idle", "PX1b"),
+    ],
+)
+def test_bugs_of_the_index_are_caught(
+    covers: list[Cover], name: str, bug: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each planted bug is caught by the suite that asks for it; the engine without one passes."""
+    cover = next(cover for cover in covers if cover.suite.name == name)
+    monkeypatch.setattr(vectors, "suites", lambda: (cover.suite,))
+    monkeypatch.setattr(vectors, "build", lambda _suite: cover)
+    with planted(bug) if bug else nullcontext():
+        found = vectors.vectors(bug, 0, Budget(steps=1))
+
+    assert found.error is None
+    assert found.caught == (bug is not None)
 
 
 @pytest.mark.parametrize("bug", [None, "QS1b", "QS4", "QS4b", "AD1"])
