@@ -56,9 +56,11 @@ def shrink(
         return finding
     if first is not None and not _is_served(first):
         raise not_new(first.message)
-    found = replayed or finding
-    again = partial(again, serve=_is_served(found))
-    return shrink_with(again, found, seconds=seconds, profile=make().profile)
+    found, deadline, profile = replayed or finding, time.monotonic() + seconds, make().profile
+    if not _is_served(found):  # to serve takes longer than most steps: only what is left is served
+        quick = partial(again, serve=False)
+        found = shrink_with(quick, found, seconds=seconds, profile=profile)
+    return shrink_with(again, found, seconds=deadline - time.monotonic(), profile=profile)
 
 
 def _is_served(finding: Finding) -> bool:

@@ -638,6 +638,24 @@ def test_an_engine_that_is_not_new_is_told_where_a_step_was_to_blame() -> None:
     assert 1 == len(shrink(partial(make, ServesWrongly), served, seconds=60).history)
 
 
+def test_only_what_is_left_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most histories are tried without serving; what is left is then tried with it, too."""
+    found, served = replay(partial(toy, "leak"), (*GROW, act.Free(0))), list[bool]()
+    assert found is not None
+
+    def noted(*given: Any, serve: bool = True, **more: Any) -> Finding | None:
+        served.append(serve)
+        return replay(*given, serve=serve, **more)
+
+    monkeypatch.setattr(shrinking, "replay", noted)
+    shrink(partial(toy, "leak"), found, seconds=60)
+
+    quick, slow = served.count(False), served.count(True)
+    assert 0 < quick
+    assert 2 < slow
+    assert [True] * 2 + [False] * quick + [True] * (slow - 2) == served
+
+
 def test_an_engine_that_cannot_be_made_again_is_not_new() -> None:
     """A factory that fails at once is told as such, not by the steps of the finding."""
 
