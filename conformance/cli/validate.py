@@ -34,6 +34,7 @@ SHOWN: Final = 20
 """How many lines of the shortest part are printed; the file has all."""
 WIDTH: Final = 160
 """Characters of a printed line."""
+NO_CELLS: Final = "a recording has no K and V in it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -182,10 +183,11 @@ def _unwritten(target: Path, error: OSError) -> InvalidInput:
 
 
 def _not_checked(outcome: "Outcome", arguments: argparse.Namespace, report: Report) -> None:
-    from conformance.recordings.format import FIELDS
+    from conformance.lockstep.not_checked import left_to_the_engine
+    from conformance.recordings.format import FIELDS, profile_of
     from conformance.recordings.required import NOTHING
     from spec.fields import BY_NAME
-    from spec.machines.actions import Allocate
+    from spec.machines.actions import Allocate, Clone, Hit, Publish
 
     shows = outcome.header.shows
     partly = [field for field in FIELDS if field in outcome.observed and field not in shows]
@@ -201,11 +203,18 @@ def _not_checked(outcome: "Outcome", arguments: argparse.Namespace, report: Repo
         unseen = kind is Allocate
         why = "some name pages that no row shows" if unseen else "the specification has none"
         report.skip(f"results of {kind.__name__}", why=why)
-    if not arguments.require and "Clone" not in outcome.coverage.actions:
+    kinds = outcome.coverage.kinds
+    for left, why in left_to_the_engine(profile_of(outcome.header, actions=kinds)):
+        report.skip(left, why=why)
+    if Hit in kinds and not outcome.contexts:
+        report.skip("PC, contexts", why="every sequence of the recording has context 0")
+    if not arguments.require and Clone not in kinds:
         report.skip("pages that are shared", why="the recording has no Clone")
     if set(arguments.require) == {NOTHING}:
         report.skip("what the recording reaches", why=f"--require {NOTHING}: every line is legal")
-    report.skip("CONTENT, READ, ATT", why="a recording has no K and V in it")
+    if Publish in kinds | outcome.header.unasked:
+        report.skip("PC, what the pages of the index hold", why=NO_CELLS)
+    report.skip("CONTENT, READ, ATT", why=NO_CELLS)
 
 
 def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", report: Report) -> None:

@@ -72,10 +72,7 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
     idle = CLEANUPS & profile.actions
     if idle and FINISHING.isdisjoint(profile.actions):
         yield f"{names_of(idle)} after a sequence has finished", "no offered action finishes one"
-    if profile.policy == "any":
-        yield "DET, which free page is taken", "the engine promises no policy"
-    if profile.unasked:
-        yield f"when {names_of(profile.unasked)} happens", "the engine decides: Profile.unasked"
+    yield from left_to_the_engine(profile)
     if act.Hit in profile.actions and not profile.contexts:
         yield "PC, contexts", "the engine has none: Profile.contexts"
     yield from _guarded(profile)
@@ -87,6 +84,14 @@ def not_checked(engine: Engine) -> Iterator[tuple[str, str]]:
     if not isinstance(engine, Attends):
         yield "READ, by driving attention", "the adapter has no attend"
     yield from _not_shown_besides(engine)
+
+
+def left_to_the_engine(profile: Profile) -> Iterator[tuple[str, str]]:
+    """What the engine decides by itself."""
+    if profile.policy == "any":
+        yield "DET, which free page is taken", "the engine promises no policy"
+    if profile.unasked:
+        yield f"when {names_of(profile.unasked)} happens", "the engine decides: it is unasked"
 
 
 def _not_shown_besides(engine: Engine) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ difference remains. What of a policy is not followed is in docs/prefix.md. Sourc
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from attrs import frozen
 
@@ -22,9 +22,22 @@ from spec.machines.actions import Evict, Merge, Publish
 from spec.machines.prefix import key
 from spec.rung import Machine
 from spec.state import State
-from spec.view import View
 
 Rows = tuple[tuple[int, ...], ...]
+
+
+class Seen(Protocol):
+    """What is read of the view of an engine."""
+
+    @property
+    def rows(self) -> Rows:
+        """The pages of each slot."""
+        ...
+
+    @property
+    def indexed(self) -> tuple[IndexEntry, ...] | None:
+        """The key of each page; None: the engine does not show it."""
+        ...
 
 
 class Taken(NamedTuple):
@@ -41,9 +54,9 @@ class Unasked:
 
     machine: Machine
     kinds: frozenset[type]
-    seen: View
+    seen: Seen
 
-    def first(self, state: State, action: Action, before: View) -> Iterator[Taken]:
+    def first(self, state: State, action: Action, before: Seen) -> Iterator[Taken]:
         """Those that come before an action that is legal. before: the view before the step.
 
         What the action itself does to the index is left to it, and it stays legal.
@@ -54,7 +67,7 @@ class Unasked:
             state = taken.after
             after = self.machine.effect(state, action)
 
-    def then(self, state: State, before: View) -> Iterator[Taken]:
+    def then(self, state: State, before: Seen) -> Iterator[Taken]:
         """Those that come after an action, or where it was refused. before: as for `first`."""
         while taken := self._next(state, state, (before.rows, self.seen.rows), None):
             yield taken

@@ -1,6 +1,6 @@
 """Answers of a judge of recordings: the changes of an action, or the error in a line."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from attrs import define, frozen
@@ -26,6 +26,9 @@ class Done(NamedTuple):
     results: Collection[object]
 
 
+NOTHING: Final = Done([], ())
+
+
 @define
 class Illegal(Exception):
     """The line violates a clause of the specification."""
@@ -34,6 +37,25 @@ class Illegal(Exception):
 
     def __str__(self) -> str:
         return f"{self.difference.clause}: {self.difference}"
+
+
+def wrong_width(slot: int, seen: Iterable[int], width: int) -> Illegal:
+    """The error of a row that takes pages and shows another number of them than it has."""
+    return _wrong_row("ROW", slot, seen, f"{width} pages")
+
+
+def wrong_page(slot: int, seen: Iterable[int], pages: int) -> Illegal:
+    """The error of a row that takes a page of a number that no page has."""
+    return _wrong_row("ROW", slot, seen, f"pages below {pages}")
+
+
+def not_free(clause: str, slot: int, seen: Iterable[int], where: str) -> Illegal:
+    """The error of a row that takes a page which is not free. where: the page, and where it is."""
+    return _wrong_row(clause, slot, seen, f"free pages: {where}")
+
+
+def _wrong_row(clause: str, slot: int, seen: Iterable[int], expected: str) -> Illegal:
+    return Illegal(Difference(clause, f"rows[{slot}]", list(seen), expected))
 
 
 @frozen

@@ -12,9 +12,16 @@ from typing import Any, Final
 
 from attrs import define
 
-from conformance.lockstep.comparer import Difference
 from conformance.protocol import Action
-from conformance.recordings.answers import Change, Done, Illegal, no_such
+from conformance.recordings.answers import (
+    NOTHING,
+    Change,
+    Done,
+    no_such,
+    not_free,
+    wrong_page,
+    wrong_width,
+)
 from conformance.recordings.format import Header, Line, Saw
 from conformance.recordings.free_list import Lowest
 from conformance.rungs.coverage import Coverage
@@ -285,6 +292,8 @@ class Ledger:
 
         Raises Illegal for pages that are not to be had.
         """
+        if line.refused is not None:
+            return NOTHING
         self._changes = []
         result = self._effect(line.step, line.saw)
         if self._geometry.page_size == 1:
@@ -449,20 +458,15 @@ class Ledger:
             return
         width = max(len(row), places[-1] + 1)
         if len(seen) != width:
-            raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), f"{width} pages"))
+            raise wrong_width(slot, seen, width)
         for page in (seen[place] for place in places):
             if not 0 <= page < self._geometry.pages:
-                below = f"pages below {self._geometry.pages}"
-                raise Illegal(Difference("ROW", f"rows[{slot}]", list(seen), below))
+                raise wrong_page(slot, seen, self._geometry.pages)
             if page in self.counts:
-                raise Illegal(self._held_already(slot, seen, page))
+                holder = self.holder(page)
+                where = "stands twice in it" if holder is None else f"is in rows[{holder}]"
+                raise not_free("SHARE", slot, seen, f"page {page} {where}")
             yield page
-
-    def _held_already(self, slot: int, seen: Iterable[int], page: int) -> Difference:
-        holder = self.holder(page)
-        where = "stands twice in it" if holder is None else f"is in rows[{holder}]"
-        free = f"free pages: page {page} {where}"
-        return Difference("SHARE", f"rows[{slot}]", list(seen), free)
 
     def _reused(self) -> None:
         """A page is taken that was taken before. Once an action."""

@@ -31,7 +31,7 @@ from conformance.files.serialisation import (
     shown,
 )
 from conformance.history import Step
-from conformance.protocol import CALLS, Policy, Profile, Refuses
+from conformance.protocol import CALLS, UNASKED, Policy, Profile, Refuses
 from spec.fields import RECORDED
 from spec.vocabulary import Capacity, CleanupMode, Geometry, Limits, Reason, default_limits
 from spec.vocabulary.capacity import COPIES, RESERVATIONS, Copy, Reservation
@@ -39,7 +39,7 @@ from spec.vocabulary.rules import INT32
 
 T = TypeVar("T")
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 Saw = Mapping[str, Mapping[int, Any]]
 """Observed values by field and by slot or page. A field without an index is at index 0."""
@@ -67,8 +67,12 @@ _HEADER: Final = {
     "copy": decoder(str),
     "lookahead": decoder(int),
     "reserve": decoder(str),
+    "unasked": decoder(tuple[str, ...]),
     "shows": decoder(tuple[str, ...]),
 }
+_UNASKED: Final = {kind.__name__: kind for kind in UNASKED}
+FOLLOWED: Final = frozenset({"rows", "indexed"})
+"""The fields from which it is read what an engine does unasked."""
 _CHOICES: Final = {
     "policy": get_args(Policy),
     "refuses": get_args(Refuses),
@@ -82,7 +86,8 @@ _CHOICES: Final = {
 class Header:
     """The configuration and the promises of an engine, as in `conformance.protocol.Profile`.
 
-    engine: a name for reports. shows: the fields of which every change is recorded.
+    engine: a name for reports. shows: the fields of which every change is recorded; those of
+    FOLLOWED are among them if the engine does anything unasked.
     """
 
     geometry: Geometry
@@ -94,6 +99,7 @@ class Header:
     copy: Copy = "eager"
     lookahead: int = field(default=0, validator=INT32)
     reserve: Reservation = "none"
+    unasked: frozenset[type] = frozenset()
     shows: tuple[str, ...] = ()
 
     @property
@@ -144,6 +150,7 @@ def header_to_data(header: Header) -> dict[str, object]:
         "copy": header.copy,
         "lookahead": header.lookahead,
         "reserve": header.reserve,
+        "unasked": sorted(kind.__name__ for kind in header.unasked),
         "shows": list(header.shows),
     }
 
@@ -180,9 +187,15 @@ def header_from_data(data: Mapping[str, Any]) -> Header:
         if name in fields and fields[name] not in allowed:
             seen = shown(fields[name])
             raise Malformed(seen, allowed=", ".join(allowed), where=name)
-    unknown = sorted(set(fields.get("shows", ())) - set(FIELDS))
-    if unknown:
-        raise Malformed(shown(unknown), allowed=", ".join(FIELDS), where="shows")
+    for where, words in (("shows", FIELDS), ("unasked", sorted(_UNASKED))):
+        unknown = sorted(set(fields.get(where, ())) - set(words))
+        if unknown:
+            raise Malformed(shown(unknown), allowed=", ".join(words), where=where)
+    fields["unasked"] = frozenset(_UNASKED[name] for name in fields.get("unasked", ()))
+    hidden = sorted(FOLLOWED - set(fields.get("shows", ())))
+    if fields["unasked"] and hidden:
+        needed = "rows and indexed among others, from which it is read what is done unasked"
+        raise Malformed(f"no {', no '.join(hidden)}", allowed=needed, where="shows")
     fields.pop("spec_version", None)
     fields["limits"].check(geometry)
     return Header(**fields)
@@ -232,6 +245,7 @@ def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
         copy=profile.copy,
         lookahead=profile.lookahead,
         reserve=profile.reserve,
+        unasked=profile.unasked,
         shows=shows,
     )
 
@@ -244,6 +258,7 @@ def profile_of(header: Header, *, actions: frozenset[type]) -> Profile:
         limits=header.limits,
         cleanup=header.cleanup,
         actions=actions & CALLS,
+        unasked=header.unasked,
         policy=header.policy,
         refuses=header.refuses,
         copy=header.copy,

@@ -15,8 +15,6 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import evolve
-
 from conformance.files import kinds
 from conformance.files.jsonl import no_number, open_file, told
 from conformance.files.serialisation import checked, shown
@@ -108,8 +106,7 @@ def from_itf(path: Path, *, name: str | None = None) -> tuple[Header, list[Line]
 
 def _blank(header: Header) -> Mapping[str, object]:
     """The initial entry of each field, which is the same for all slots and pages."""
-    fields = BySpec(evolve(header, policy="lowest"), ladder.whole()).fields
-    return {name: entries[0] for name, entries in fields.items()}
+    return BySpec(header, ladder.whole()).blank
 
 
 def _state(

@@ -15,7 +15,7 @@ from conformance.lockstep.comparer import (
     wrong_entry,
 )
 from conformance.protocol import Action
-from conformance.recordings.answers import NOT_SHOWN, Change, Done, Illegal
+from conformance.recordings.answers import NOT_SHOWN, NOTHING, Change, Done, Illegal
 from conformance.recordings.by_specification import BySpec
 from conformance.recordings.fast_table import NONE, Ledger
 from conformance.recordings.fields import require_result
@@ -28,7 +28,6 @@ from spec.fields import BY_NAME
 from spec.machines.actions import Allocate, Clone, Reserve
 from spec.vocabulary import Reason
 
-_NOTHING: Final = Done([], ())
 _HARNESS: Final = (PoisonDead, Attend)
 _LEAST: Final = ("used", "free")
 _ORDER: Final = (*(name for name in FIELDS if name not in _LEAST), *_LEAST)
@@ -48,7 +47,7 @@ class Machine(Protocol):
         ...
 
     def do(self, line: Line) -> Done:
-        """Take the legal action of a line. Raises Illegal."""
+        """Take the action of a line, which is legal or was refused. Raises Illegal."""
         ...
 
     def expected(self, field: str, index: int) -> object:
@@ -85,7 +84,7 @@ class Judge:
         """Judge a line and take its action. Raises Illegal, or Malformed for its result."""
         step, _, result, saw = line
         if isinstance(step, _HARNESS):
-            reasons, done = None, _NOTHING
+            reasons, done = None, NOTHING
             if isinstance(step, PoisonDead):
                 self.coverage.poisoned()
         else:
@@ -128,8 +127,8 @@ class Judge:
             return NONE, self.machine.do(line)
         if not line.refused and not expected:
             self.coverage.corners[REFUSED] += 1
-            return None, _NOTHING
-        return line.refused or expected, _NOTHING
+            return None, self.machine.do(line)
+        return line.refused or expected, self.machine.do(line)
 
     def _taken_twice(self, line: Line) -> str:
         """Which page a line without a free page shows as new; empty if it shows none."""

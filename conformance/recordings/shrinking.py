@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 from conformance.history import Attend, PoisonDead
 from conformance.lockstep.comparer import Difference
 from conformance.recordings.answers import NOT_SHOWN, Illegal
-from conformance.recordings.format import Header, Line
+from conformance.recordings.format import FOLLOWED, Header, Line
 from conformance.recordings.judge import Judge, judge
 from conformance.recordings.slots import slots_of
 from spec.fields import BY_NAME
@@ -69,7 +69,7 @@ def shortest(
     every = [Kept(number, line) for number, line in enumerate(lines, start=first)]
     guesses = (_lifetimes(every, slots_of(lines[-1])), _lifetimes(every), every)
     cause = _cause(header, lines, machine, watch)
-    for promised in (*_promising_less(header, told, machine), header):
+    for promised in (*_promising_less(header, told), header):
         search = _Search(promised, machine, watch, cause, deadline)
         for guess in (kept for past in guesses for kept in (_changing(past), past)):
             for shown in (_showing_less(guess, told, promised), guess):
@@ -78,13 +78,16 @@ def shortest(
     raise AssertionError("the whole recording is illegal")
 
 
-def _promising_less(header: Header, found: Difference, machine: Machine | None) -> list[Header]:
-    """The header with only the field in `shows` that is not shown, first without its policy.
+def _promising_less(header: Header, found: Difference) -> list[Header]:
+    """The header with only the fields in `shows` that are needed, first without its policy.
 
-    Lines and values can then be removed. The specification judges under its own policy alone.
+    Lines and values can then be removed. Needed are the field that is not shown, and those from
+    which it is read what the engine did unasked.
     """
-    less = evolve(header, shows=(_field(found),) if found.seen == NOT_SHOWN else ())
-    return [less] if machine else [evolve(less, policy="any"), less]
+    needed = FOLLOWED if header.unasked else frozenset()
+    needed |= {_field(found)} if found.seen == NOT_SHOWN else frozenset()
+    less = evolve(header, shows=tuple(name for name in header.shows if name in needed))
+    return [evolve(less, policy="any"), less]
 
 
 def _field(found: Difference) -> str:
@@ -244,9 +247,13 @@ def _watched(found: Difference, last: Line) -> dict[Entry, object]:
     """The entries that an error is about, each with a value that it may have had before.
 
     They are the entry itself and its observed value; the slots of the line, which may have been in
-    use; and the pages of an observed row, which may have been shared.
+    use; the pages of an observed row, which may have been shared; and for an observed key, what the
+    slots of the line have of it.
     """
-    watch: dict[Entry, object] = {("used", slot): True for slot in slots_of(last) if slot >= 0}
+    slots = [slot for slot in slots_of(last) if slot >= 0]
+    watch: dict[Entry, object] = {("used", slot): True for slot in slots}
+    if found.what.startswith("indexed[") and found.seen not in ((), NOT_SHOWN):
+        watch.update({(name, slot): None for name in ("tokens", "written") for slot in slots})
     for page in found.seen if isinstance(found.seen, list | tuple) else ():
         if found.what.startswith("rows[") and page in range(INVALID):
             watch["counts", page] = 2

@@ -24,7 +24,8 @@ from spec.vocabulary import InvalidInput
 
 QUICK: Final = APPENDING | {PoisonDead, Attend}
 """The steps that the fast table can judge. If a recording has any other, the specification judges
-it, from the beginning; its machine has no queue if the recording has Append."""
+it, from the beginning; its machine has no queue if the recording has Append. It also judges what an
+engine does unasked."""
 EVERY: Final = 4096
 """Number of lines between two updates of the progress."""
 AHEAD: Final = 32
@@ -46,7 +47,8 @@ class Outcome:
     found: the first illegal line, or None. observed: the fields that at least one line shows.
     machine: the machine of the specification that judged; None if the fast table did. part: the
     part of the file that the illegal line depends on. coverage: what the legal lines reached.
-    uncompared: the classes of step of which some recorded result was not compared.
+    uncompared: the classes of step of which some recorded result was not compared. contexts:
+    whether a sequence has a context other than 0.
     """
 
     header: Header
@@ -57,6 +59,7 @@ class Outcome:
     part: Part
     coverage: Coverage
     uncompared: frozenset[type]
+    contexts: bool
 
 
 def validate(
@@ -125,6 +128,7 @@ class _Pass:
         self._part = Part(2, self._lines.offset)
         self._observed: set[str] = set()
         self._kinds: set[type] = set()
+        self._contexts = False
 
     def run(self, update: Callable[[int], None]) -> Outcome | Machine:
         """Judge up to the first illegal line.
@@ -134,7 +138,7 @@ class _Pass:
         take, observed, events, kinds = self._judge.take, self._observed, 0, self._kinds
         lines = self._whole_lines()
         for events, line in enumerate(lines, start=1):
-            if type(line.step) not in kinds or (self._machine is None and _has_context(line)):
+            if type(line.step) not in kinds or (not self._contexts and _has_context(line)):
                 machine = self._new(line)
                 if machine is not None:
                     return machine
@@ -172,8 +176,14 @@ class _Pass:
 
         Raises InvalidInput if the class does not go with the earlier ones.
         """
-        kind, context = type(line.step), _has_context(line)
+        kind = type(line.step)
+        self._contexts = self._contexts or _has_context(line)
         self._kinds.add(kind)
+        if kind in self._header.unasked:
+            raise self._lines.bad(
+                f"{kind.__name__}, which the engine does unasked",
+                "no line of what `unasked` in the header names: it is read from what lines show",
+            )
         apart = sorted(one.__name__ for one in ladder.not_beside(frozenset({kind})) & self._kinds)
         if apart:
             raise self._lines.bad(
@@ -181,16 +191,9 @@ class _Pass:
                 "Append, or actions of the queue, of requests and of rounds: with Append the "
                 "caller has the queue",
             )
-        if self._machine is None and self._kinds <= QUICK and not context:
+        beyond = not self._kinds <= QUICK or self._contexts or bool(self._header.unasked)
+        if self._machine is None and not beyond:
             return None
-        if self._header.policy != "lowest":
-            named = f"{kind.__name__} with a context" if context else kind.__name__
-            raise self._lines.bad(
-                f'{named} under the policy "{self._header.policy}"',
-                f"{', '.join(sorted(one.__name__ for one in APPENDING))}; any action under the "
-                'policy "lowest", which the header of an engine that takes the lowest free page '
-                "says",
-            )
         machine = ladder.whole_appending() if Append in self._kinds else ladder.whole()
         other = self._machine is None or (Append in self._kinds and self._machine is not machine)
         return machine if other else None
@@ -215,4 +218,5 @@ class _Pass:
             part=self._part,
             coverage=self._judge.coverage,
             uncompared=frozenset(self._judge.uncompared),
+            contexts=self._contexts,
         )

@@ -29,15 +29,17 @@ class HistoryWriter:
         copy: str = "eager",
         lookahead: int = 0,
         reserve: str = "none",
+        unasked: Sequence[str] = (),
         shows: Sequence[str] = (),
         limits: Mapping[str, int] | None = None,
         **geometry: int,
     ) -> None:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
-        header = {"kvspec": "recording", "version": 2, "engine": engine, "geometry": geometry}
+        header = {"kvspec": "recording", "version": 3, "engine": engine, "geometry": geometry}
         takes = {"policy": policy, "copy": copy, "lookahead": lookahead, "reserve": reserve}
         more = {"limits": dict(limits)} if limits else {}
-        self._write({**header, **takes, "refuses": refuses, "shows": list(shows), **more})
+        told = {"refuses": refuses, "unasked": list(unasked), "shows": list(shows), **more}
+        self._out.write(json.dumps({**header, **takes, **told}) + "\n")
 
     def step(
         self,
@@ -51,10 +53,7 @@ class HistoryWriter:
         """Write an action. refused: names of the reasons, [] if none is named; None if done."""
         extras = {"refused": refused, "result": result, "saw": saw}
         given = {key: value for key, value in extras.items() if value is not None}
-        self._write({"step": name, **fields, **given})
-
-    def _write(self, data: Mapping[str, object]) -> None:
-        self._out.write(json.dumps(data) + "\n")
+        self._out.write(json.dumps({"step": name, **fields, **given}) + "\n")
 
     def __enter__(self) -> "HistoryWriter":
         return self

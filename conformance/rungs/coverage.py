@@ -175,7 +175,7 @@ class Coverage:
         found += _at_edge(before, action)
         if before.counts is not after.counts:
             found += [SHARED] * _shares(before, after)
-            old, new = pages or (_in_use(before), _in_use(after))
+            old, new = pages or (in_rows(before), in_rows(after))
             found += [PAGE_REUSED] * self._takes_again(frozenset(old), frozenset(new))
         self.count(type(action), reasons, found)
 
@@ -405,7 +405,7 @@ def _sizes(geometries: Iterable[Geometry]) -> set[str]:
     return words
 
 
-def _in_use(state: State) -> set[int]:
+def in_rows(state: State) -> set[int]:
     """The pages that some row names."""
     return {page for page, count in enumerate(state.counts) if count}
 

@@ -186,7 +186,7 @@ def test_a_pipe_is_read_once() -> None:
         ("validate", "result", "saw 'the JSON result of a command'"),
         ("rerun", "tries", "saw 'a file of kept results'"),
         ("validate", "checkpoint", "saw 'an archive, as of kvspec explore'"),
-        ("validate", "later", "saw 'a recording of version 3; version 2 is read here'"),
+        ("validate", "later", "saw 'a recording of version 4; version 3 is read here'"),
     ],
 )
 def test_a_file_of_another_kind_is_told_what_it_is(
@@ -205,7 +205,7 @@ def test_a_file_of_another_kind_is_told_what_it_is(
         "result": Path("result").read_text(),
         "tries": '{"stamp": "1", "plant": "CW5"}\n',
         "checkpoint": "PK\x03\x04\0\0",
-        "later": header.replace('"version": 2', '"version": 3'),
+        "later": header.replace('"version": 3', '"version": 4'),
     }
     Path("given").write_text(contents[kind])
     capsys.readouterr()

@@ -337,7 +337,7 @@ def test_memory_does_not_grow_with_the_recording() -> None:
         ('{"step": "Assign", "params": 1}', "'params: 1', allowed: an object"),
         ('{"step": "Assign", "params": {"stops": [[true]]}}', "'params.stops: True', allowed: "),
         ('{"step": "Fork"}', "step 'Fork'\", allowed: Admit, Allocate, Append, Assign, Clone, "),
-        ('{"kvspec": "recording", "version": 2}', "'a second header', allowed: one, on line 1"),
+        ('{"kvspec": "recording", "version": 3}', "'a second header', allowed: one, on line 1"),
         ('{"step": "Free", "slot": 0, "saw": null}', "'saw: None', allowed: an object"),
         ('{"step": "Free", "slot": 0, "refused": null}', "'refused: None', allowed: a list"),
         ('{"step": "Free", "slot": 0, "result": null}', "'result: None', allowed: a result"),
@@ -389,7 +389,7 @@ def test_a_limit_that_a_header_leaves_out_has_its_default(tmp_path: Path) -> Non
         ({"limits": {"queue": 1}}, "Limits.queue is 1"),
         ({"limits": {"pages": 1}}, "Limits has no field 'pages'"),
         ({"limits": None}, "'limits: None', allowed: an object"),
-        ({"version": 1}, "a recording of version 1; version 2 is read here"),
+        ({"version": 1}, "a recording of version 1; version 3 is read here"),
         ({"version": True}, "a recording of version True"),
         ({"kvspec": "notes"}, "not the header of a recording"),
         ({"spec_version": "9"}, "spec_version: '9'\", allowed: "),
@@ -427,7 +427,7 @@ def test_a_pool_of_absurd_size_costs_nothing() -> None:
     assert ledger.size < 10
 
 
-HEAD: dict[str, Any] = {"kvspec": "recording", "version": 2, "policy": "lowest", "shows": []}
+HEAD: dict[str, Any] = {"kvspec": "recording", "version": 3, "policy": "lowest", "shows": []}
 GROWS: list[dict[str, Any]] = [
     {"step": "Reserve", "slot": 0},
     {"step": "Assign", "slot": 0, "prompt": [7], "params": {"max_new": 4}, "request": 1},
@@ -556,7 +556,7 @@ def test_a_count_of_a_page_that_no_row_shows_is_not_missed(tmp_path: Path) -> No
     path = tmp_path / "r.jsonl"
     header = {
         "kvspec": "recording",
-        "version": 2,
+        "version": 3,
         "geometry": {"pages": 8, "page_size": 4, "slots": 2, "pages_per_seq": 4},
         "policy": "any",
         "shows": ["counts"],

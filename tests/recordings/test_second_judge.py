@@ -297,14 +297,22 @@ def rows_like(row: tuple[int, ...], pages: int) -> Iterator[tuple[tuple[int, ...
         yield (*row[:-1], page), f"pages below {pages}"
 
 
+MACHINES: dict[str, Callable[[Header], Ledger | BySpec]] = {
+    "the fast table": Ledger,
+    "the specification": lambda header: BySpec(header, ladder.whole_appending()),
+}
+"""What judges the actions of a table."""
+
+
+@pytest.mark.parametrize("by", MACHINES)
 @pytest.mark.parametrize("capacity", POLICIES)
 @pytest.mark.parametrize("seed", range(6))
-def test_any_free_page_may_be_taken(capacity: Capacity, seed: int) -> None:
+def test_any_free_page_may_be_taken(capacity: Capacity, seed: int, by: str) -> None:
     """An engine with pages of its own choice is legal, and its corners are the second count's."""
     made = appending(SIZES[seed % 3], capacity)
     header, draws = header_of(made, policy="any"), Random(seed)
-    ledger, counted = Ledger(header), Coverage()
-    judging = Judge(ledger, header)
+    machine, counted = MACHINES[by](header), Coverage()
+    judging = Judge(machine, header)
     history = history_of(made, header, seed)
 
     for (before, _, after), (line, old, new) in zip(
@@ -315,14 +323,14 @@ def test_any_free_page_may_be_taken(capacity: Capacity, seed: int) -> None:
                 wrong = {**line.saw[name], at: other_value(draws, line.saw[name][at])}
                 one = line._replace(saw={**line.saw, name: wrong})
                 if name == "counts" or not isinstance(line.step, act.Allocate | act.Clone):
-                    assert None is not taken(again(ledger), header, one)[0], one
+                    assert None is not taken(again(machine), header, one)[0], one
         for at, row in line.saw.get("rows", {}).items():
             sequence = before.sequences[at]
             if isinstance(line.step, act.Allocate) and sequence and len(sequence.row) < len(row):
                 for seen, expected in rows_like(row, header.geometry.pages):
                     one = line._replace(saw={**line.saw, "rows": {**line.saw["rows"], at: seen}})
                     told = ("ROW", f"rows[{at}]", [*seen], expected)
-                    assert told == taken(again(ledger), header, one)[0]
+                    assert told == taken(again(machine), header, one)[0]
         judging.take(line)
         assert not isinstance(line.step, PoisonDead | Attend)
         reasons = line.refused or frozenset()
@@ -331,14 +339,15 @@ def test_any_free_page_may_be_taken(capacity: Capacity, seed: int) -> None:
         assert not judging.uncompared
 
 
+@pytest.mark.parametrize("by", MACHINES)
 @pytest.mark.parametrize("capacity", POLICIES)
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_shown_late_or_never_is_legal(capacity: Capacity, seed: int) -> None:
+def test_what_is_shown_late_or_never_is_legal(capacity: Capacity, seed: int, by: str) -> None:
     """Of a legal recording any values may be left out, and shown again later."""
     made = appending(SIZES[seed % 3], capacity)
     header, draws = header_of(made, policy="any", shows=()), Random(seed)
-    ledger = Ledger(header)
-    judging, row, counts = Judge(ledger, header), dict[int, Any](), dict[int, int]()
+    machine = MACHINES[by](header)
+    judging, row, counts = Judge(machine, header), dict[int, Any](), dict[int, int]()
     history = history_of(made, header, seed)
 
     for (*_, after), (line, _, used) in zip(
@@ -356,12 +365,12 @@ def test_what_is_shown_late_or_never_is_legal(capacity: Capacity, seed: int) -> 
             known = [list(used - {*seen})[:1], [header.geometry.pages]]
             for page, other in product(range(len(seen)), known):
                 wrong = (*seen[:page], *other, *seen[page + 1 :])
-                assert not again(ledger).agrees("rows", at, wrong), (line, wrong, seen)
-            assert not again(ledger).agrees("rows", at, (*seen, 0))
-            assert seen == ledger.expected("rows", at)
+                assert not again(machine).agrees("rows", at, wrong), (line, wrong, seen)
+            assert not again(machine).agrees("rows", at, (*seen, 0))
+            assert seen == machine.expected("rows", at)
             for page in seen:
-                assert counts[page] == ledger.expected("counts", page)
-                assert page in row[ledger.holder(page)]  # type: ignore[index]
+                assert counts[page] == machine.expected("counts", page)
+                assert page in row[machine.holder(page)]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("hidden", "again"), [(False, [0, 1, 0, 1]), (True, [0, 0, 1, 1])])

@@ -26,7 +26,7 @@ from conformance.recordings.format import (
 )
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.slots import slots_of
-from spec.machines.actions import FreeFinished, Reserve, Reset
+from spec.machines.actions import Evict, FreeFinished, Publish, Reserve, Reset
 from spec.view import View
 from spec.vocabulary import (
     CleanupMode,
@@ -50,7 +50,8 @@ OTHER: dict[str, Any] = {
     "copy": "lazy",
     "lookahead": 1,
     "reserve": "request",
-    "shows": ("rows", "used"),
+    "unasked": frozenset({Publish, Evict}),
+    "shows": ("rows", "indexed"),
 }
 """A value of each field of a header that is not its default."""
 
@@ -65,6 +66,12 @@ def ran(path: Path, *words: str) -> dict[str, Any]:
     status = main(["validate", str(path), "--require", "nothing", *words, "--json", "result.json"])
     found: dict[str, Any] = json.loads(Path("result.json").read_text(encoding="utf-8"))
     return {**found, "status": status}
+
+
+def another(name: str, **changed: Any) -> Header:
+    """A header in which this field has its other value; `unasked` asks for one of `shows`."""
+    needed = {"shows": OTHER["shows"]} if name == "unasked" else {}
+    return evolve(BLANK, **{**changed, **needed, name: OTHER[name]})
 
 
 def reserved(count: int, **last: Any) -> list[Line]:
@@ -84,7 +91,7 @@ def test_another_value_is_known_for_every_field_of_a_header() -> None:
 @pytest.mark.parametrize("name", sorted(OTHER))
 def test_every_field_of_a_header_survives_a_trace(name: str) -> None:
     """A trace gives back the header that it was written for."""
-    header = evolve(BLANK, **{"engine": "e", name: OTHER[name]})
+    header = another(name, **{"engine": "e"} if name != "engine" else {})
     trace = itf.to_itf(header, reserved(2))
     Path("t.itf.json").write_text(json.dumps(trace), encoding="utf-8")
 
@@ -97,7 +104,7 @@ def test_every_field_of_a_header_survives_a_trace(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(OTHER) - {"shows", "engine"}))
 def test_every_field_of_a_header_is_part_of_the_profile(name: str) -> None:
     """What a header says of an engine is what its profile says."""
-    profile = profile_of(evolve(BLANK, **{name: OTHER[name]}), actions=frozenset())
+    profile = profile_of(another(name), actions=frozenset())
 
     assert OTHER[name] == getattr(profile, name)
 
@@ -127,8 +134,8 @@ def test_a_trace_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_shortest_parts_under_different_headers_are_kept_apart(name: str) -> None:
     """The same lines are another recording if one field of the header is another."""
     free = {"step": "Free", "slot": 1}
-    for file, change in (("a.jsonl", {}), ("b.jsonl", {name: OTHER[name]})):
-        write(Path(file), evolve(BLANK, **change), reserved(1, **free))
+    for file, header in (("a.jsonl", BLANK), ("b.jsonl", another(name))):
+        write(Path(file), header, reserved(1, **free))
 
     one, two = (Path(ran(Path(file))["shortest"]) for file in ("a.jsonl", "b.jsonl"))
 

@@ -2,21 +2,32 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from spec_engine import SpecEngine
 
 from conformance.fuzzing.state_machine import Campaign, Session, spread
 from conformance.lockstep.lockstep import Violation
-from conformance.protocol import Engine
+from conformance.protocol import Action, Engine
 from conformance.recordings.fast_table import ACTIONS, APPENDING
-from conformance.recordings.format import Line, line_from_data
+from conformance.recordings.format import Header, Line, line_from_data, write
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import header_and_lines
+from spec.fields import BY_NAME
 from spec.machines import actions as act
-from spec.vocabulary import STANDARD, Capacity, CleanupMode, Geometry, default_limits
+from spec.vocabulary import (
+    INVALID,
+    STANDARD,
+    Capacity,
+    CleanupMode,
+    Geometry,
+    Refused,
+    default_limits,
+)
 
 
 def table(geometry: Geometry, capacity: Capacity = STANDARD) -> SpecEngine:
@@ -46,27 +57,65 @@ def whole(geometry: Geometry, capacity: Capacity = STANDARD) -> SpecEngine:
     return SpecEngine(geometry, default_limits(geometry), CleanupMode.END, capacity=capacity)
 
 
-def random_steps(engine: Callable[[], Engine], level: str, seed: int) -> Iterator[Session]:
+def random_steps(
+    engine: Callable[[], Engine], level: str, seed: int, steps: int = 60
+) -> Iterator[Session]:
     """The session after each of the random steps that the fuzzer takes at this level."""
     session = Session(Campaign(make=engine), level)
     draws = random.Random(seed)
     plans = list(session.rules.values())
-    for _ in range(60):
+    for _ in range(steps):
         plan, drawn = draws.choice(plans), draws.randrange(2**24)
         session.take(plan(session, spread(drawn)))
         yield session
 
 
-def recorded(path: Path, engine: Engine, level: str, seed: int) -> Path:
-    """Record a random run to a file. A violation by the engine does not end the run."""
+def recorded(path: Path, engine: Engine, level: str, seed: int, steps: int = 60) -> Path:
+    """Record a random run to a file. It ends with a violation by the engine."""
     with path.open("w", encoding="utf-8") as out:
         recorder = Recorder(engine, out)
         try:
-            for _ in random_steps(lambda: recorder, level, seed):
+            for _ in random_steps(lambda: recorder, level, seed, steps):
                 pass
         except Violation:
             pass
     return path
+
+
+def recorded_alone(path: Path, engine: Engine, actions: Iterable[Action]) -> Path:
+    """Record what an engine does, whatever it does: nothing is beside it."""
+    with path.open("w", encoding="utf-8") as out:
+        recorder = Recorder(engine, out)
+        for action in actions:
+            with suppress(Refused):
+                recorder.apply(action)
+    return path
+
+
+def renamed(path: Path, seed: int) -> Path:
+    """The same recording of an engine that numbers its pages in another way, and may take any."""
+    header, kept = header_of(path), lines(path)
+    sizes = header.geometry
+    numbers = random.Random(seed).sample(range(sizes.pages), sizes.pages)
+    other = [_renamed(line, [*numbers, INVALID], sizes.page_size) for line in kept]
+    target = path.with_name(f"renamed_{path.name}")
+    write(target, evolve(header, policy="any"), other)
+    return target
+
+
+def _renamed(line: Line, numbers: list[int], size: int) -> Line:
+    saw = {
+        name: {numbers[at]: value for at, value in values.items()}
+        if BY_NAME[name].index == "page"
+        else dict(values)
+        for name, values in line.saw.items()
+    }
+    for slot, row in saw.get("rows", {}).items():
+        saw["rows"][slot] = tuple(numbers[min(page, len(numbers) - 1)] for page in row)
+    result = line.result
+    if isinstance(line.step, act.Allocate) and isinstance(result, list):
+        result = [numbers[cell // size] * size + cell % size for cell in result]
+    return line._replace(saw=saw, result=result)
 
 
 def rewrite(path: Path, number: int, change: Callable[[dict[str, Any]], object]) -> None:
@@ -90,6 +139,12 @@ def altered(path: Path) -> int:
 
     rewrite(path, number, raised)
     return number
+
+
+def header_of(path: Path) -> Header:
+    """The header of a recording."""
+    with path.open("rb") as file:
+        return header_and_lines(file, path)[0]
 
 
 def lines(path: Path) -> list[Line]:

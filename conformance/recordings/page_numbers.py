@@ -1,0 +1,58 @@
+"""The numbers of pages in a state: which pages a step keeps, and how two exchange their numbers.
+
+Free pages differ in nothing but their number. So an engine that takes any free page is in the state
+of the specification, but for the numbers of the pages that it took.
+"""
+
+from typing import Any
+
+from attrs import evolve
+
+from spec import index, pool
+from spec.state import PER_PAGE, State
+
+
+def is_free(state: State, page: int) -> bool:
+    """Whether no row names the page, and the index does not have it."""
+    return pool.is_free(state.counts, page) and not index.has(state.indexed, page)
+
+
+def in_use(state: State) -> frozenset[int]:
+    """The pages that some row names, or the index has."""
+    return frozenset(page for page in range(len(state.counts)) if not is_free(state, page))
+
+
+def kept_in_rows(before: State, after: State) -> set[int]:
+    """The pages that a row names in one place in both states."""
+    kept = set[int]()
+    for old, new in zip(before.sequences, after.sequences, strict=True):
+        if old and new:
+            pairs = zip(old.row, new.row, strict=False)
+            kept.update(page for page, still in pairs if page == still)
+    return kept
+
+
+def kept_in_index(before: State, after: State) -> set[int]:
+    """The pages that the index has under one key in both states."""
+    pairs = enumerate(zip(before.indexed, after.indexed, strict=True))
+    return {page for page, (old, new) in pairs if old and new and _key(old) == _key(new)}
+
+
+def exchanged(state: State, page: int, other: int) -> State:
+    """The state in which two pages have each other's number."""
+    numbers = {page: other, other: page}
+    changed: dict[str, Any] = {}
+    for name in PER_PAGE:
+        entries = list(getattr(state, name))
+        if entries:
+            entries[page], entries[other] = entries[other], entries[page]
+        changed[name] = tuple(entries)
+    sequences = tuple(
+        one and evolve(one, row=tuple(numbers.get(entry, entry) for entry in one.row))
+        for one in state.sequences
+    )
+    return state._replace(sequences=sequences, **changed)
+
+
+def _key(entry: index.Indexed) -> tuple[int, tuple[int, ...]]:
+    return entry.context, entry.chain
