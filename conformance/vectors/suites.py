@@ -33,7 +33,7 @@ TABLE: Final = (
     Geometry(pages=3, page_size=1, slots=3, pages_per_seq=2),
 )
 _ROUNDS: Final = frozenset({act.Pack, act.Purge, act.Prefill, act.Round, act.Generate})
-_INDEX: Final = frozenset({act.Publish, act.Hit, act.Merge, act.Evict, act.Drop})
+_INDEX: Final = frozenset({act.Publish, act.Hit, act.Share, act.Merge, act.Evict, act.Drop})
 _SMALL: Final = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=2)
 _PARAMS: Final = Params(max_new=3, stops=((1, 5727), (4587,)))
 """The first stop sequence begins in the prompt and must not match; the second ends at the limit."""
@@ -220,7 +220,11 @@ def _index_suite() -> Suite:
         name="index",
         level="prefix",
         instance=chosen,
-        moves=(*chosen.moves, fixed(act.Merge(geometry.slots, 0), "merge(none, 0)")),
+        moves=(
+            *chosen.moves,
+            fixed(act.Merge(geometry.slots, 0), "merge(none, 0)"),
+            fixed(act.Share(geometry.slots, 0, 1), "share(none, 0, 1)"),
+        ),
         actions=(ACTIONS - {act.FreeFinished, act.TakeOutputs}) | _INDEX | {act.Truncate},
         texts=True,
     )
@@ -237,12 +241,13 @@ def _hits_suite() -> Suite:
         act.Pack(),
         act.Publish(0, 2),
         act.Hit(1, 2),
+        act.Share(0, 1, 2),
         act.Free(0),
     )
 
 
 def _idle_suite() -> Suite:
-    """Every action that takes pages takes an idle one: for a prompt, a round and a copy."""
+    """Every action that takes pages takes an idle one; and a page is shared below drafts."""
     return _prefilled(
         "idle",
         act.Prefill((_PUBLISHED,)),
@@ -255,6 +260,7 @@ def _idle_suite() -> Suite:
         act.Clone(0, 1, 1),
         *(act.Publish(0, length) for length in (2, 3)),
         act.Hit(1, 2),
+        act.Share(0, 1, 2),
         act.Free(0),
         act.FreeFinished(),
     )

@@ -747,7 +747,7 @@ def test_only_fields_without_which_rows_mean_nothing_must_be_shown(field: str) -
     drafts: set[type] = {act.Commit, act.Propose, act.Truncate}
     required: dict[str, set[type]] = {
         "first_page": {act.Release},
-        "indexed": {act.Drop, act.Evict, act.Hit, act.Merge, act.Publish},
+        "indexed": {act.Drop, act.Evict, act.Hit, act.Merge, act.Publish, act.Share},
         "committed": drafts,
         "proposed": drafts,
     }

@@ -108,7 +108,7 @@ class NextFit(SpecEngine):
             if isinstance(action, act.Allocate | act.Clone):
                 count = self.machine.pages_wanted(self.state, action)
             before = self._counts
-            self.state = self.machine.step(self.state, action, tuple(pages[:count]))
+            self._go(action, self.machine.step(self.state, action, tuple(pages[:count])))
             taken = [page for page in pages if self._counts[page] and not before[page]]
             self.turn = (taken[-1] + 1) % len(self._counts) if taken else self.turn
             return None

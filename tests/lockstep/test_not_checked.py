@@ -1,6 +1,6 @@
 """The list of unchecked clauses: every clause is either judged or on the list."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -31,6 +31,7 @@ from spec.vocabulary import (
     default_limits,
     refused,
 )
+from spec.vocabulary.events import Event
 
 SIZES = small(pages=6, page_size=2, slots=3, pages_per_seq=4, window=8)
 ALONE = Params(max_new=3)
@@ -68,9 +69,11 @@ class Lying:
         show: Callable[[View], View] | None = None,
         do: Callable[[Action], Result] | None = None,
         count: Mapping[str, object] | None = None,
+        tell: Sequence[Event] | None = None,
     ) -> None:
         self.profile, self._inner, self._step = inner.profile, inner, step
         self._show, self._do, self._count, self._taken = show, do, count or {}, 0
+        self._tell = tell
 
     def apply(self, action: Action) -> Result:
         """The result of the inner engine, or of the lie at its step."""
@@ -87,6 +90,11 @@ class Lying:
     def statistics(self) -> Mapping[str, object]:
         """Those of the inner engine, or those of the lie from its step on."""
         return self._count if self._taken >= self._step else {}
+
+    def events(self) -> Sequence[Event]:
+        """Those of the inner engine, or those of the lie from its step on."""
+        told: Sequence[Event] = self._inner.events()  # type: ignore[attr-defined]
+        return told if self._tell is None or self._taken < self._step else self._tell
 
 
 def right() -> SpecEngine:
@@ -148,6 +156,7 @@ LIES: dict[str, tuple[int, dict[str, Any]]] = {
     "ATOMIC": (3, {"do": refuse}),
     "RESET": (7, {"do": lambda _: None}),
     "STAT": (5, {"count": {"active": 1}}),
+    "EVT": (19, {"tell": []}),
     "DET": (1, {"do": lambda _: 2}),
     "PROG": (10, {"do": lambda _: Rounds(0, None)}),
     "ALONE": (2, {"show": one_more}),

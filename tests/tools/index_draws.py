@@ -36,10 +36,10 @@ def _useful(state: State, rng: Random) -> Iterator[Action]:
             continue
         found = len(prefix.found(state, slot, len(sequence.tokens) // size))
         whole = state.committed[slot] // size
-        begins: list[Action] = [*_shares(state, slot)]
         if not sequence.allocated and found and found * size < len(sequence.tokens):
-            begins.append(act.Hit(slot, found * size))
-        yield from rng.sample(begins, min(1, len(begins)))
+            yield act.Hit(slot, found * size)
+        elif rng.random() < 0.2:
+            yield from _shares(state, slot)
         if found < whole:
             yield act.Publish(slot, state.committed[slot])
         yield from (act.Merge(slot, entry) for entry in range(whole) if _twin(state, slot, entry))
@@ -94,7 +94,8 @@ def _next(state: State, rng: Random, slot: int, number: int) -> Action:
         found = prefix.found(state, slot, (len(sequence.tokens) - 1) // sizes.page_size)
         longer = act.Enqueue(slot, 1)
         hit = act.Hit(slot, max(1, len(found)) * sizes.page_size)
-        return rng.choice((hit, longer, longer, longer))
+        begins: list[Action] = [hit, longer, longer, longer, *_shares(state, slot)]
+        return rng.choice(begins)
     if sequence.allocated < len(sequence.tokens):
         return act.Allocate(span(slot, sequence.allocated, len(sequence.tokens)))
     if sequence.written < min(sequence.allocated, len(sequence.tokens)):

@@ -149,6 +149,8 @@ def about(line: Line) -> Sequence[int]:
     chosen = line.result if isinstance(line.result, int) else -1
     if isinstance(step, act.Allocate | act.Write):
         return list(dict.fromkeys(entry[0] for entry in step.batch if entry is not None))
+    if isinstance(step, act.Share):
+        return [step.parent, step.slot]
     if isinstance(step, act.Clone):
         return [step.parent, chosen if step.child is None else step.child]
     slot: Any = getattr(step, "slot", None)

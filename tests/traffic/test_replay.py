@@ -197,7 +197,7 @@ def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) ->
     assert 1 == main.main(["replay", str(sample), *TWO_SLOTS, *engine, "--corpus", "kept"])
     out = capsys.readouterr().out
     assert "FAILS: CONS: counts[" in out
-    assert 1 == out.count("Submit(")
+    assert 1 == out.count("Request(")
     assert ["jsonl", "py"] == sorted(path.suffix[1:] for path in Path("kept").iterdir())
 
 
