@@ -22,11 +22,11 @@ def keys(index: Index) -> frozenset[PageKey]:
 
 
 def unfit(held: Keys, event: Event, page_size: int) -> str:
-    """What must hold of the stored keys before an event and does not; empty if it may follow."""
+    """What must hold before an event and does not; empty if it may follow."""
     word, key = event
     pages, rest = divmod(len(key) - 1, page_size)
     if rest or pages < 1:
-        return f"a context, and the tokens of whole pages of {page_size}"
+        return f"its key is a context and then the tokens of whole pages of {page_size}"
     if word == "stored":
         before = key[:-page_size]
         return "" if pages == 1 or held[before] else "the page before it is stored"

@@ -185,9 +185,9 @@ def _unwritten(target: Path, error: OSError) -> InvalidInput:
 def _not_checked(outcome: "Outcome", arguments: argparse.Namespace, report: Report) -> None:
     from conformance.lockstep.not_checked import left_to_the_engine
     from conformance.recordings.format import FIELDS, profile_of
-    from conformance.recordings.required import NOTHING
+    from conformance.recordings.required import NOTHING, SHARES
     from spec.fields import BY_NAME
-    from spec.machines.actions import Allocate, Clone, Hit, Publish
+    from spec.machines.actions import Allocate, Hit, Publish, Share
 
     shows = outcome.header.shows
     partly = [field for field in FIELDS if field in outcome.observed and field not in shows]
@@ -206,15 +206,18 @@ def _not_checked(outcome: "Outcome", arguments: argparse.Namespace, report: Repo
     kinds = outcome.coverage.kinds
     for left, why in left_to_the_engine(profile_of(outcome.header, actions=kinds)):
         report.skip(left, why=why)
-    if Hit in kinds and not outcome.contexts:
+    if {Hit, Share} & kinds and not outcome.contexts:
         report.skip("PC, contexts", why="every sequence of the recording has context 0")
-    if not arguments.require and Clone not in kinds:
-        report.skip("pages that are shared", why="the recording has no Clone")
+    if not arguments.require and SHARES.isdisjoint(kinds):
+        names = ", ".join(sorted(kind.__name__ for kind in SHARES))
+        report.skip("pages that are shared", why=f"the recording has none of {names}")
     if set(arguments.require) == {NOTHING}:
         report.skip("what the recording reaches", why=f"--require {NOTHING}: every line is legal")
     if Publish in kinds | outcome.header.unasked:
         report.skip("PC, what the pages of the index hold", why=NO_CELLS)
+        report.skip("EVT", why="a recording has no events")
     report.skip("CONTENT, READ, ATT", why=NO_CELLS)
+    report.skip("STAT", why="a recording has no statistics")
 
 
 def _shorten(path: Path, arguments: argparse.Namespace, outcome: "Outcome", report: Report) -> None:

@@ -143,6 +143,7 @@ def _hints(finding: Finding, profile: Profile) -> Iterator[str]:
         yield f"a row shows a negative page: no page is {INVALID}, spec.vocabulary.INVALID"
     last = finding.history[-1]
     name = type(last).__name__
+    besides = finding.clause in {"EVT", "STAT"} or message.startswith("the statistic")
     is_done = not finding.trace and not message.startswith(("the action is", "the reason"))
     guards_slots = profile.guards(type(last), Reason.NO_FREE_SLOT)
     if _leaves_the_slot(last) and not guards_slots and (is_done or finding.trace):
@@ -150,7 +151,7 @@ def _hints(finding: Finding, profile: Profile) -> Iterator[str]:
             f"{name} leaves the slot to the engine: guard NO_FREE_SLOT, or choose a slot and "
             "return it"
         )
-    elif is_done and not differing(violation.before, after):
+    elif is_done and not besides and not differing(violation.before, after):
         yield f"the view is the same before and after: has apply a case for {name}?"
     if "the specification refuses too" in message:
         yield (

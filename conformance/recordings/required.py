@@ -1,7 +1,7 @@
 """What a recording must reach, so that being legal says something: items of coverage.
 
-By default four items: an action refused, a full pool, a page taken again and, if there are clones,
-a shared page. A recording without them is legal whatever an allocator does there.
+By default four items: an action refused, a full pool, a page taken again and, if some action shares
+pages, a shared page. A recording without them is legal whatever an allocator does there.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,14 @@ from conformance.rungs.coverage import RARE_STEPS, Coverage, offered_by
 from conformance.rungs.pages import FULL, PAGE_REUSED, REFUSED
 from conformance.rungs.registry import ACTIONS, CORNERS
 from conformance.rungs.sharing import SHARED
-from spec.machines.actions import Clone
+from spec.machines.actions import Clone, Hit, Share
 from spec.vocabulary import InvalidInput, Reason
 
 NOTHING: Final = "nothing"
 EVERYTHING: Final = "everything"
 DEFAULT: Final = (REFUSED, FULL, PAGE_REUSED)
+SHARES: Final = frozenset({Clone, Hit, Share})
+"""The actions by which two rows come to name one page."""
 
 
 def required(words: Sequence[str], coverage: Coverage, header: Header) -> list[str]:
@@ -42,7 +44,7 @@ def required(words: Sequence[str], coverage: Coverage, header: Header) -> list[s
         elif word != NOTHING:
             items.append(word)
     if not words:
-        items += [*DEFAULT, *[SHARED] * (Clone in coverage.kinds)]
+        items += [*DEFAULT, *[SHARED] * (not SHARES.isdisjoint(coverage.kinds))]
     return list(dict.fromkeys(items))
 
 

@@ -153,9 +153,31 @@ def share(session: Session, drawn: int) -> Step:
     text = used(state, parent).tokens[: pages * state.geometry.page_size]
     if digits.rarely(6):
         text = text[::-1]
+    if digits.rarely(6) and {Propose, Pack, Allocate, Write} <= session.actions:
+        return _share_drafts(session, digits)
     slot = _begin(session, text, state.contexts[parent], digits)
     most = 1 + digits.below(pages) if digits.rarely(3) else pages
     return Share(parent, slot, most * state.geometry.page_size)
+
+
+def _share_drafts(session: Session, digits: Digits) -> Step:
+    """A share of a page of written drafts, by a sequence for which their tokens are known."""
+    parent = fill_a_page(session, digits)
+    if parent is None or session.state.sequences[parent] is None:
+        return _any_share(session.state, digits.below(64))
+    others = [slot for slot in used_slots(session.state) if slot != parent]
+    if None not in session.state.sequences and others:
+        session.take(Free(digits.one_of(others)))
+    state, size = session.state, session.state.geometry.page_size
+    held = state.sequences[parent]
+    if held is None or None not in state.sequences or held.written < size:
+        return _any_share(state, digits.below(64))
+    most = min(held.written, state.geometry.max_len - 2) // size * size
+    text = (*held.tokens, *state.proposed[parent])[:most]
+    if not text:
+        return _any_share(state, digits.below(64))
+    slot = _begin(session, text, state.contexts[parent], digits)
+    return Share(parent, slot, most)
 
 
 def _any_share(state: State, drawn: int) -> Share:
@@ -242,12 +264,14 @@ def merge(session: Session, drawn: int) -> Step:
 def evict(session: Session, drawn: int) -> Step:
     """An eviction, or the allocation that makes one; rarely the index is dropped."""
     digits = Digits(drawn)
-    kind = digits.below(12)
+    kind = digits.below(14)
+    if kind > 11:
+        return (staircase if kind == 12 else refill)(session, drawn // 14)
     if kind == 11:
         return Drop()
     if kind == 10:
-        return clone_to_idle(session, drawn // 12)
-    return _evict(session.state, drawn // 12) if kind < 6 else take_idle(session, drawn // 12)
+        return clone_to_idle(session, drawn // 14)
+    return _evict(session.state, drawn // 14) if kind < 6 else take_idle(session, drawn // 14)
 
 
 def _evict(state: State, drawn: int) -> Evict:
@@ -262,16 +286,67 @@ def _evict(state: State, drawn: int) -> Evict:
     return Evict(chosen.chain, chosen.context)
 
 
+def staircase(session: Session, drawn: int) -> Step:
+    """One text in every slot, each time a page longer, and published; then some slots are freed.
+
+    So pages that some row names and idle ones alternate along a chain. Then pages are taken.
+    """
+    digits, sizes = Digits(drawn), session.state.geometry
+    if {Reset, Assign, Allocate, Write} <= session.actions:
+        session.take(Reset())
+    token = digits.below(2)
+    for slot in range(sizes.slots):
+        length = min((slot + 1) * sizes.page_size, sizes.max_len - 1)
+        length = min(length, session.state.limits.prefill_tokens)
+        if None in session.state.sequences:
+            _write(session, (token,) * length, 0, digits)
+    for slot in _publishable(session.state):
+        session.take(Publish(slot, session.state.committed[slot]))
+    for slot in used_slots(session.state):
+        if digits.below(2):
+            session.take(Free(slot))
+    return _take_until_evicted(session, digits)
+
+
+def refill(session: Session, drawn: int) -> Step:
+    """A page that others extend is evicted; the pages get other texts, and become idle in turn."""
+    digits = Digits(drawn)
+    _make_idle(session, digits)
+    state = session.state
+    extended = [
+        entry
+        for page, entry in enumerate(state.indexed)
+        if entry and entry.rank and index.extensions(state.indexed, page)
+    ]
+    if extended:
+        chosen = digits.one_of(extended)
+        session.take(Evict(chosen.chain, chosen.context))
+    size = state.geometry.page_size
+    for text in ((2,) * size, (3,) * size):
+        slot = _write(session, text, 0, digits)
+        if slot is not None and session.state.sequences[slot] is not None:
+            session.take(Publish(slot, size))
+            session.take(Free(slot))
+    return _take_until_evicted(session, digits)
+
+
 def take_idle(session: Session, drawn: int) -> Step:
     """What is published becomes idle, and the pages of the pool are taken until one is evicted."""
     digits = Digits(drawn)
     _make_idle(session, digits)
-    for _ in range(session.state.geometry.slots):
+    return _take_until_evicted(session, digits)
+
+
+def _take_until_evicted(session: Session, digits: Digits) -> Step:
+    """Pages are taken for some slots until idle ones alone are left, and then a few of those."""
+    for _ in range(session.state.geometry.pages):
         state = session.state
         idle = len(index.idle(state.indexed, state.counts))
         if not idle or pool.free_count(state.counts) <= idle:
             break
         session.take(_next_page(state, digits))
+    for _ in range(digits.below(3)):
+        session.take(_next_page(session.state, digits))
     return _next_page(session.state, digits)
 
 

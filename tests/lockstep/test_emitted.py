@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "a key stops in its page": (
         lambda told: [(word, key[:-1]) for word, key in told],
-        "told only if a context, and the tokens of whole pages of 2",
+        "told only if its key is a context and then the tokens of whole pages of 2",
     ),
 }
 

@@ -12,6 +12,7 @@ from spec.vocabulary import CleanupMode, Geometry, default_limits
 from spec.vocabulary.events import Event
 
 SIZES = Geometry(pages=6, slots=3, page_size=2, pages_per_seq=4)
+KEYS = "its key is a context and then the tokens of whole pages of 2"
 ONE, TWO, OTHER = (0, 1, 2), (0, 1, 2, 3, 4), (7, 1, 2)
 
 
@@ -27,9 +28,9 @@ ONE, TWO, OTHER = (0, 1, 2), (0, 1, 2, 3, 4), (7, 1, 2)
         (Keys([ONE, TWO]), ("removed", ONE), "none that extends it is stored"),
         (Keys([ONE, ONE, TWO]), ("removed", ONE), ""),
         (Keys([ONE, OTHER]), ("removed", ONE), ""),
-        (Keys(), ("stored", (0,)), "a context, and the tokens of whole pages of 2"),
-        (Keys(), ("stored", (0, 1)), "a context, and the tokens of whole pages of 2"),
-        (Keys(), ("stored", ()), "a context, and the tokens of whole pages of 2"),
+        (Keys(), ("stored", (0,)), KEYS),
+        (Keys(), ("stored", (0, 1)), KEYS),
+        (Keys(), ("stored", ()), KEYS),
     ],
 )
 def test_an_event_that_cannot_follow_says_what_is_missing(
