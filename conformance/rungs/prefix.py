@@ -7,7 +7,7 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
-from conformance.rungs.pages import at_edge, needs_page
+from conformance.rungs.pages import needs_page
 from conformance.rungs.record import (
     CHAINS,
     FULL_POOL,
@@ -351,26 +351,45 @@ def _take_until_evicted(session: Session, digits: Digits) -> Step:
 
 
 def clone_to_idle(session: Session, drawn: int) -> Step:
-    """A clone that copies a page where idle pages alone are left, or else a page that is taken."""
-    digits = Digits(drawn)
-    _make_idle(session, digits)
-    if not any(needs_page(session.state, slot) for slot in session.state.live):
-        size = session.state.geometry.page_size
-        _write(session, (2,) * (1 + digits.below(max(1, size - 1))), 0, digits)
-    partial = [slot for slot in session.state.live if needs_page(session.state, slot)]
-    if not partial or Clone not in session.actions:
+    """A clone that copies a page where idle pages alone are left, or else a page that is taken.
+
+    The slots beside that of the child have room for so many pages; the others are idle before.
+    """
+    digits, sizes = Digits(drawn), session.state.geometry
+    if not {Assign, Allocate, Write, Clone} <= session.actions:
+        return take_idle(session, drawn)
+    if Reset in session.actions:
+        session.take(Reset())
+    longest = min(sizes.max_len - 1, session.state.limits.prefill_tokens)
+    fewest = sizes.pages - (sizes.slots - 1) * sizes.pages_per_seq
+    for token in range(sizes.pages):
+        state = session.state
+        if len(index.idle(state.indexed, state.counts)) >= max(1, fewest):
+            break
+        slot = _write(session, (token,) * longest, 0, digits)
+        if slot is not None and session.state.sequences[slot] is not None:
+            session.take(Publish(slot, longest))
+            session.take(Free(slot))
+    _write(session, (2,) * (1 + digits.below(max(1, sizes.page_size - 1))), 0, digits)
+    parents = [slot for slot in session.state.live if needs_page(session.state, slot)]
+    if not parents:
         return _next_page(session.state, digits)
-    last = Clone(digits.one_of(partial), None, 1 + digits.below(5))
-    return at_edge(session, digits.below(64), last, short=False)
+    _take_others(session, parents[0], digits, slots=sizes.slots - 1)
+    return Clone(parents[0], None, 1 + digits.below(5))
 
 
-def _take_others(session: Session, slot: int, digits: Digits) -> None:
-    """Other slots get pages, until idle ones alone are left or rows are full."""
-    for _ in range(session.state.geometry.pages):
+def _take_others(session: Session, slot: int, digits: Digits, *, slots: int | None = None) -> None:
+    """Other slots get pages, until idle ones alone are left or rows are full.
+
+    slots: the most slots that are in use then; all of them without.
+    """
+    for _ in range(2 * session.state.geometry.pages):
         state = session.state
         more = _next_page(state, digits, but=slot)
         if pool.free_count(state.counts) <= len(index.idle(state.indexed, state.counts)):
             return
+        if isinstance(more, Reserve) and len(used_slots(state)) == slots:
+            continue
         if not session.is_done(more):
             return
         session.take(more)
