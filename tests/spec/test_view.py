@@ -64,7 +64,9 @@ def test_what_is_not_a_list_of_integers_is_refused(given: Any) -> None:
         view(allocated=given)
 
 
-@pytest.mark.parametrize("rows", [[[3], []], [(3,), ()], np.array([[3], [INVALID]]), ((3,), PAGES)])
+@pytest.mark.parametrize(
+    "rows", [[[3], []], [(3,), ()], ([3], list(PAGES)), np.array([[3], [INVALID]]), ((3,), PAGES)]
+)
 def test_short_rows_are_as_long_as_all_others(rows: Any) -> None:
     """What is left out at the end of a row is no page."""
     assert ((3, INVALID), PAGES) == view(rows=rows).rows

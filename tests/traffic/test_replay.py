@@ -130,8 +130,9 @@ def test_one_pass_gives_what_recomputing_each_prefix_gives(seed: int) -> None:
     """Greedy and drawn, ended by a limit or by a stop, for each of two choices."""
     prompt = tuple(seed * place % 11 for place in range(1 + seed % 5))
     free = Params(max_new=6, temperature=float(seed % 2), seed=seed)
-    third = naive.generate(prompt, free, 1)[0][2]
-    for params in (free, evolve(free, stops=((third,),))):
+    text = naive.generate(prompt, free, 1)[0]
+    for stop in (None, text[2:3], text[1:4], (text[2], text[2])):
+        params = evolve(free, stops=(stop,) if stop else ())
         request = Request(id=0, prompt=prompt, params=params, n_generations=2)
         for choice in range(2):
             assert naive.generate(prompt, params, choice) == replay.alone(request, choice)
