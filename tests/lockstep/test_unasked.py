@@ -29,7 +29,7 @@ CLAUSES = {
     "evicts a page of a row": "EVICT",
     "hits a page of another text": "ROW",
     "hits without a name": "RC or CONS",
-    "finds a page by its own tokens alone": "ROW",
+    "finds a page by its own tokens alone": "ROW or PC",
     "frees for all": "UAF",
     "frees twice": "ROW",
     "merges pages of other texts": "ROW",

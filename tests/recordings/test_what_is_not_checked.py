@@ -76,7 +76,7 @@ def test_what_is_not_checked_is_what_the_lines_do_not_show(
         *(f"results of {name}" for name in sorted(meaningless)),
         *["pages that are shared"] * (not words and not cloned),
         *["what the recording reaches"] * (words == (NOTHING,)),
-        "CONTENT, READ, ATT",
+        *("CONTENT, READ, ATT", "STAT"),
         *["coverage that the recording does not reach"] * (not words),
     ] == told
     assert never == [] or f"(clauses {clauses})" in result["not_checked"][bool(partly)]

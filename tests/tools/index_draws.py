@@ -38,7 +38,7 @@ def _useful(state: State, rng: Random) -> Iterator[Action]:
         whole = state.committed[slot] // size
         if not sequence.allocated and found and found * size < len(sequence.tokens):
             yield act.Hit(slot, found * size)
-        elif rng.random() < 0.2:
+        elif rng.random() < 0.6:
             yield from _shares(state, slot)
         if found < whole:
             yield act.Publish(slot, state.committed[slot])
