@@ -32,11 +32,16 @@ def unfit(held: Keys, event: Event, page_size: int) -> str:
         return "" if pages == 1 or held[before] else "the page before it is stored"
     if not held[key]:
         return "it is stored"
-    extended = any(count and one[: len(key)] == key for one, count in held.items() if one != key)
+    next_end = len(key) + page_size  # the keys are closed under prefix
+    extended = any(len(one) == next_end and one[: len(key)] == key for one in held)
     return "none that extends it is stored" if extended and held[key] == 1 else ""
 
 
 def fold(held: Keys, event: Event) -> Keys:
     """The keys that are stored after an event that may follow."""
     word, key = event
-    return held + Keys((key,)) if word == "stored" else held - Keys((key,))
+    after = Keys(held)
+    after[key] += 1 if word == "stored" else -1
+    if not after[key]:
+        del after[key]
+    return after

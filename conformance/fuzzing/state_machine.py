@@ -21,7 +21,15 @@ from conformance.fuzzing import rare
 from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.called import not_new
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
-from conformance.lockstep.run import Finding, MakeEngine, finding_of, finish, opened, take
+from conformance.lockstep.run import (
+    STATISTICS_EVERY,
+    Finding,
+    MakeEngine,
+    finding_of,
+    finish,
+    opened,
+    take,
+)
 from conformance.lockstep.sending import batches
 from conformance.lockstep.watchdog import STEP_SECONDS, Watchdog
 from conformance.protocol import Action, EngineFailed, Poison, Poisonable, Refuses
@@ -40,8 +48,6 @@ DRAWS: Final = st.integers(0, 2**24 - 1)
 _MASK: Final = 2**64 - 1
 _STEP: Final = 0x9E3779B97F4A7C15
 
-STATISTICS_EVERY: Final = 16
-"""Statistics are compared after one step in this many, since reading them takes time."""
 SERVED_EVERY: Final = 3
 """One example in this many ends with serving to the end, since that takes time."""
 RETRIES: Final = 24

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from attrs import frozen
 
@@ -64,6 +65,9 @@ def violated_by(finding: Finding) -> dict[str, str]:
             violated.setdefault(clause, wrong)
     return violated
 
+
+STATISTICS_EVERY: Final = 16
+"""In long runs statistics are compared after one step in this many: reading them takes time."""
 
 TakeAgain = Callable[[History], Finding | None]
 """A function that runs a history from the initial state and returns its finding, or None."""
