@@ -19,12 +19,13 @@ from attrs import asdict, evolve, frozen
 
 from conformance.engines.ours import make
 from conformance.files import atomic
-from conformance.fuzzing.state_machine import Campaign, Session, spread
+from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.protocol import Engine, Profile
 from conformance.recordings.answers import Found
 from conformance.recordings.fast_table import ACTIONS
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import validate
+from conformance.rungs.shared_generators import spread
 from spec.machines.actions import Reset
 from spec.vocabulary import CleanupMode, Geometry, default_limits
 

@@ -143,7 +143,7 @@ def _hints(finding: Finding, profile: Profile) -> Iterator[str]:
         yield f"a row shows a negative page: no page is {INVALID}, spec.vocabulary.INVALID"
     last = finding.history[-1]
     name = type(last).__name__
-    besides = finding.clause in {"EVT", "STAT"} or message.startswith("the statistic")
+    besides = finding.clause == "EVT" or message.startswith("the statistic")
     is_done = not finding.trace and not message.startswith(("the action is", "the reason"))
     guards_slots = profile.guards(type(last), Reason.NO_FREE_SLOT)
     if _leaves_the_slot(last) and not guards_slots and (is_done or finding.trace):

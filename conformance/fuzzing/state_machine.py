@@ -22,9 +22,9 @@ from conformance.history import Attend, PoisonDead, Step
 from conformance.lockstep.called import not_new
 from conformance.lockstep.lockstep import Lockstep, Oracle, Violation
 from conformance.lockstep.run import (
-    STATISTICS_EVERY,
     Finding,
     MakeEngine,
+    compares_statistics,
     finding_of,
     finish,
     opened,
@@ -37,7 +37,7 @@ from conformance.rungs import pages, record, registry, shared_generators
 from conformance.rungs.coverage import Coverage, possible_at
 from conformance.rungs.possible import Kind, Outcome, Pair, as_item
 from conformance.rungs.record import DrawRule
-from conformance.rungs.shared_generators import WIDTH
+from conformance.rungs.shared_generators import spread
 from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
 from spec.state import State
@@ -45,8 +45,6 @@ from spec.vocabulary import InvalidInput
 
 DRAWS: Final = st.integers(0, 2**24 - 1)
 
-_MASK: Final = 2**64 - 1
-_STEP: Final = 0x9E3779B97F4A7C15
 
 SERVED_EVERY: Final = 3
 """One example in this many ends with serving to the end, since that takes time."""
@@ -188,7 +186,7 @@ class Session:
                 self.lockstep,
                 step,
                 seconds=self.campaign.step_seconds,
-                statistics=spread(self.campaign.steps) % STATISTICS_EVERY == 0,
+                statistics=compares_statistics(self.campaign.steps),
             )
         except Violation as violation:
             self.campaign.finding = finding_of(self.history, violation)
@@ -360,25 +358,6 @@ def rules_of(level: str, names: tuple[str, ...], *, refuses: Refuses) -> dict[st
     """The rules of a level for a machine of these rungs. A rule with two names counts twice."""
     granted = GRANTED.get(level, {}) if refuses == "may_refuse_more" else {}
     return {**registry.rules(level, names), **HARNESS[level], **granted, **rare.RULES}
-
-
-def spread(drawn: int) -> int:
-    """Spread a draw evenly over WIDTH bits with the mixing function of splitmix64; 0 stays 0.
-
-    Hypothesis favours small integers, and each choice takes digits off the draw: without this, one
-    request in a thousand had several choices and a temperature.
-    """
-    if drawn == 0:
-        return 0
-    words = (_mixed(drawn + number * _STEP) for number in range(WIDTH // 64))
-    return sum(word << 64 * number for number, word in enumerate(words))
-
-
-def _mixed(word: int) -> int:
-    mixed = word * _STEP & _MASK
-    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _MASK
-    return mixed ^ mixed >> 31
 
 
 def machine(level: str, campaign: Campaign) -> type[RuleBasedStateMachine]:

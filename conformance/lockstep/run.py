@@ -18,6 +18,7 @@ from conformance.lockstep.lockstep import (
 )
 from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from conformance.protocol import Engine, EngineFailed
+from conformance.rungs.shared_generators import spread
 from spec.vocabulary import Reason
 
 MakeEngine = Callable[[], Engine]
@@ -93,6 +94,11 @@ def take(
                     lockstep.compare_statistics(step)
                 return reasons
     return frozenset()
+
+
+def compares_statistics(steps: int) -> bool:
+    """Whether a long run compares statistics after so many steps: at no period of its steps."""
+    return spread(steps) % STATISTICS_EVERY == 0
 
 
 def finish(lockstep: Lockstep, *, seconds: float = STEP_SECONDS) -> None:

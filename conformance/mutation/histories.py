@@ -25,7 +25,7 @@ from attrs import define, evolve, field, frozen
 from conformance.engines.ours import make
 from conformance.files import atomic
 from conformance.files.serialisation import Malformed
-from conformance.fuzzing.state_machine import Campaign, Session, spread
+from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.history import Attend, PoisonDead
 from conformance.protocol import Engine, Profile
 from conformance.recordings.answers import Illegal
@@ -43,6 +43,7 @@ from conformance.recordings.judge import judge
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import validate
 from conformance.rungs.registry import LEVELS, legal_results
+from conformance.rungs.shared_generators import spread
 from conformance.vectors.build import Vector, build
 from conformance.vectors.play import play
 from conformance.vectors.suites import Suite, suites

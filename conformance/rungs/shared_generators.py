@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 WIDTH: Final = 256
 """The bits of a drawn integer: a prefill of several requests takes more digits than 64 have."""
+_MASK: Final = 2**64 - 1
+_STEP: Final = 0x9E3779B97F4A7C15
 ALPHABET: Final = 5
 """Prompts use few tokens, so that different sequences often have the same prefix."""
 
@@ -42,6 +44,25 @@ TEMPERATURES: Final = (0.0, 1.0, 0.0, 1.0, 0.5, 2**-20, 1e-45, 1.5)
 
 BEFORE_ZERO: Final = 74042
 """A greedy draw after this token alone is 0: a token that is easily taken for none."""
+
+
+def spread(drawn: int) -> int:
+    """Spread a draw evenly over WIDTH bits with the mixing function of splitmix64; 0 stays 0.
+
+    Hypothesis favours small integers, and each choice takes digits off the draw: without this, one
+    request in a thousand had several choices and a temperature.
+    """
+    if drawn == 0:
+        return 0
+    words = (_mixed(drawn + number * _STEP) for number in range(WIDTH // 64))
+    return sum(word << 64 * number for number, word in enumerate(words))
+
+
+def _mixed(word: int) -> int:
+    mixed = word * _STEP & _MASK
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _MASK
+    return mixed ^ mixed >> 31
 
 
 class Digits:

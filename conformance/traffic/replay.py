@@ -17,7 +17,7 @@ from attrs import define, field
 from conformance.history import Step
 from conformance.lockstep.called import Called
 from conformance.lockstep.lockstep import Lockstep, Violation
-from conformance.lockstep.run import STATISTICS_EVERY, Finding, take
+from conformance.lockstep.run import Finding, compares_statistics, take
 from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine
 from conformance.traffic import traces
@@ -126,8 +126,9 @@ def replay(
         try:
             if watchdog is not None:
                 watchdog.begin(tally.history, step_seconds)
-            compared = tally.steps % STATISTICS_EVERY == 0
-            return take(lockstep, step, seconds=step_seconds, statistics=compared)
+            return take(
+                lockstep, step, seconds=step_seconds, statistics=compares_statistics(tally.steps)
+            )
         finally:
             tally.evicted += _evicted(before, lockstep.state.indexed)
             if watchdog is not None:

@@ -16,7 +16,7 @@ from impl.setup import Setup
 from impl.state import State, index, queue, slots
 from impl.status import Guard, accepted, first_refusal, target
 from impl.steps.answer import Answer, done, nothing
-from spec.vocabulary import INVALID, Reason
+from spec.vocabulary import INVALID, Geometry, Reason
 
 
 def hit(
@@ -31,14 +31,10 @@ def hit(
     size = geometry.page_size
     found = _found(state, slot, length // size)
     cells = size * jnp.sum(found != INVALID, dtype=jnp.int32)
-    waits = queue.pending(state.queue, slot) & (state.queue.positions < length)
+    there = ((length == 0) | (length != cells), Reason.NOT_INDEXED, length, cells)
     status = first_refusal(
         *require_used(held, slot, geometry),
-        *require_prompt(held, slot, geometry),
-        (held.allocated[slot] > 0, Reason.SLOT_BEGUN, held.allocated[slot], 0),
-        (length >= held.known[slot], Reason.TOO_LONG, length, held.known[slot] - 1),
-        ((length == 0) | (length != cells), Reason.NOT_INDEXED, length, cells),
-        (jnp.any(waits), Reason.BATCH_QUEUED, jnp.sum(waits), 0),
+        *_require_beginning(state, slot, length, there, geometry),
     )
     at = target(accepted(status), slot, geometry.slots)
     begun = commit.begin_with(state, at, found, length, geometry)
@@ -59,15 +55,11 @@ def share(
     size = geometry.page_size
     cells = size * (_common(state, parent, slot) // size)
     whole = (length > 0) & (length % size == 0)
-    waits = queue.pending(state.queue, slot) & (state.queue.positions < length)
     both = (require_used(held, one, geometry) for one in (parent, slot))
+    there = (~whole | (length > cells), Reason.NOT_COMMON, length, cells)
     status = first_refusal(
         *chain(*zip(*both, strict=True)),  # both are in range before either must be in use
-        *require_prompt(held, slot, geometry),
-        (held.allocated[slot] > 0, Reason.SLOT_BEGUN, held.allocated[slot], 0),
-        (length >= held.known[slot], Reason.TOO_LONG, length, held.known[slot] - 1),
-        (~whole | (length > cells), Reason.NOT_COMMON, length, cells),
-        (jnp.any(waits), Reason.BATCH_QUEUED, jnp.sum(waits), 0),
+        *_require_beginning(state, slot, length, there, geometry),
     )
     at = target(accepted(status), slot, geometry.slots)
     row = state.pages.rows[parent]
@@ -165,6 +157,25 @@ def _common(state: State, parent: Int32[Array, ""], slot: Int32[Array, ""]) -> I
     known = jnp.minimum(held.committed[parent], held.known[slot])
     begins = jnp.cumprod(same & (jnp.arange(same.shape[0]) < known), dtype=jnp.int32)
     return jnp.sum(begins, dtype=jnp.int32)
+
+
+def _require_beginning(
+    state: State,
+    slot: Int32[Array, ""],
+    length: Int32[Array, ""],
+    there: Guard,
+    geometry: Geometry,
+) -> tuple[Guard, ...]:
+    """The slot, in use, can begin with so many cells. there: of the pages that have them."""
+    held = state.slots
+    waits = queue.pending(state.queue, slot) & (state.queue.positions < length)
+    return (
+        *require_prompt(held, slot, geometry),
+        (held.allocated[slot] > 0, Reason.SLOT_BEGUN, held.allocated[slot], 0),
+        (length >= held.known[slot], Reason.TOO_LONG, length, held.known[slot] - 1),
+        there,
+        (jnp.any(waits), Reason.BATCH_QUEUED, jnp.sum(waits), 0),
+    )
 
 
 def _require_fresh(state: State, slot: Int32[Array, ""]) -> Guard:

@@ -124,6 +124,15 @@ def test_a_violation_is_shrunk_and_has_a_hint(
     assert "before:" in said
 
 
+def test_events_that_are_wrong_are_no_missing_case(capsys: pytest.CaptureFixture[str]) -> None:
+    """The view is the same before and after, since they are not in it."""
+    assert 1 == checked("spec_engine:Untold")
+
+    said = capsys.readouterr().out
+    assert "by its events, is False, should be True" in said
+    assert "has apply a case" not in said
+
+
 @pytest.mark.parametrize(
     ("capacity", "says"),
     [

@@ -7,9 +7,10 @@ import pytest
 from spec_engine import SpecEngine, small
 
 from conformance.fuzzing import rare
-from conformance.fuzzing.state_machine import LEVELS, Campaign, Session, spread
+from conformance.fuzzing.state_machine import LEVELS, Campaign, Session
 from conformance.history import Step
 from conformance.rungs.record import DrawRule
+from conformance.rungs.shared_generators import spread
 from spec.vocabulary import CleanupMode, default_limits
 
 SIZES: Final = small(pages=6, page_size=2, slots=3, pages_per_seq=4)

@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("protocol", "history", "runtime", "files", "numerics", "engines"),
         *("lockstep", "fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),
     ),
-    "benchmarks": ("protocol", "files", "numerics", "engines", "recordings", "fuzzing"),
+    "benchmarks": ("protocol", "rungs", "files", "numerics", "engines", "recordings", "fuzzing"),
     "cli": (
         *("verdict", "protocol", "history", "runtime", "rungs", "files", "engines", "isolation"),
         *("lockstep", "exploration", "recordings", "refinement", "traffic", "fuzzing", "vectors"),

@@ -234,6 +234,7 @@ def test_the_command_says_what_is_left_to_the_engine(
         "when Evict, Publish happens: the engine decides: it is unasked",
         "PC, contexts: every sequence of the recording has context 0",
         "PC, what the pages of the index hold: a recording has no K and V in it",
+        "EVT: a recording has no events",
     ):
         assert part in told
 

@@ -8,11 +8,11 @@ from spec_engine import make, small
 from spec_tools import MACHINE, SERVING
 
 from conformance.fuzzing import settings
-from conformance.fuzzing.state_machine import Campaign, Session, spread
+from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.rungs import admission
 from conformance.rungs import pages as pages_kit
 from conformance.rungs import scheduling as scheduling_kit
-from conformance.rungs.shared_generators import WIDTH
+from conformance.rungs.shared_generators import WIDTH, spread
 from spec.machines.actions import Admit, Allocate, Prefill, Reserve
 from spec.state import State
 from spec.vocabulary import CleanupMode, Params, Request, default_limits

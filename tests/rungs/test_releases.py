@@ -13,13 +13,14 @@ from conformance.exploration.graph import Graph
 from conformance.exploration.instances import instance
 from conformance.exploration.search import Search
 from conformance.fuzzing import campaign, settings
-from conformance.fuzzing.state_machine import Campaign, spread
+from conformance.fuzzing.state_machine import Campaign
 from conformance.history import Attend, History
 from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, replay
 from conformance.protocol import Action, Engine, Result
 from conformance.rungs import registry
 from conformance.rungs import window as kit
+from conformance.rungs.shared_generators import spread
 from spec.machines.actions import Clone, Prefill, Release, Round
 from spec.machines.window import first_visible
 from spec.state import State

@@ -10,13 +10,14 @@ from typing import Any
 from attrs import evolve
 from spec_engine import SpecEngine
 
-from conformance.fuzzing.state_machine import Campaign, Session, spread
+from conformance.fuzzing.state_machine import Campaign, Session
 from conformance.lockstep.lockstep import Violation
 from conformance.protocol import Action, Engine
 from conformance.recordings.fast_table import ACTIONS, APPENDING
 from conformance.recordings.format import Header, Line, line_from_data, write
 from conformance.recordings.recorder import Recorder
 from conformance.recordings.validate import header_and_lines
+from conformance.rungs.shared_generators import spread
 from spec.fields import BY_NAME
 from spec.machines import actions as act
 from spec.vocabulary import (

@@ -157,6 +157,14 @@ class Leaky(SpecEngine):
         return evolve(seen, counts=leaked)
 
 
+class Untold(SpecEngine):
+    """What enters and leaves the index is not told."""
+
+    def events(self) -> Sequence[Event]:
+        """None."""
+        return ()
+
+
 class Recompiles(SpecEngine):
     """The specification as an engine with two entry points that are compiled badly."""
 
