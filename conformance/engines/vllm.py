@@ -192,6 +192,8 @@ class Told:
                 case "AllBlocksCleared":
                     left = sorted(self._stored.elements(), key=len, reverse=True)
                     yield from map(self._removed, left)
+                case other:
+                    raise EngineFailed(f"an event of an unknown kind: {other}", clause="EVT")
 
     def _read_stored(self, one: Any) -> Iterator[Event]:
         size, tokens = self._size, one.token_ids
@@ -209,7 +211,8 @@ class Told:
 
     def _known(self, name: Any) -> PageKey:
         if name not in self._keys:
-            raise EngineFailed(f"an event names the block {name!r}, of which none told before")
+            wrong = f"an event names the block {name!r}, of which none told before"
+            raise EngineFailed(wrong, clause="EVT")
         return self._keys[name]
 
 
