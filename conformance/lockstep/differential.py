@@ -90,7 +90,7 @@ class Pair:
         if isinstance(a, Counts):
             self.statistics = self._statistics
         if isinstance(a, Emits):
-            self.events = a.events  # those of B are compared as it follows
+            self.events = a.events  # those of B are compared with its statistics
         if isinstance(a, Scores):
             self.logprobs = a.logprobs  # those of B are compared as it follows
         if isinstance(a, Erases):
