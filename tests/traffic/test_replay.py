@@ -138,6 +138,23 @@ def test_one_pass_gives_what_recomputing_each_prefix_gives(seed: int) -> None:
             assert naive.generate(prompt, params, choice) == replay.alone(request, choice)
 
 
+def test_pages_have_one_cell_where_blocks_are_pages(
+    tmp_path: Path,
+) -> None:
+    """The default by format is in the geometry, and the report says what no such page can show."""
+    found = []
+    for format, text in SAMPLES.items():
+        path, result = tmp_path / format, tmp_path / f"{format}.json"
+        path.write_text(text, encoding="utf-8")
+        engine = ("--engine", "spec_engine:make_without_cells", "--in-process")
+        main.main(["replay", str(path), "--format", format, *engine, "--json", str(result)])
+        report = json.loads(result.read_text(encoding="utf-8"))
+        skipped = "pages that are full in part" in json.dumps(report["not_checked"])
+        found.append((format, report["geometry"]["page_size"], skipped))
+
+    assert [("azure", 16, False), ("mooncake", 1, True)] == found
+
+
 def asked(count: int) -> Iterator[Request]:
     """Requests of five or seven tokens; some prompts have been there twenty requests before."""
     for number in range(count):
