@@ -62,7 +62,14 @@ def test_each_entry_point_is_judged_whatever_is_timed(
     names: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quick run times few entry points, and still looks for copies in all of them."""
-    for timed in ("import_times", "allocation_growth", "pool_growth", "round_over_model"):
+    several = (
+        "import_times",
+        "allocation_growth",
+        "pool_growth",
+        "round_over_model",
+        "prefix_hits",
+    )
+    for timed in (*several, "prefix_hits"):
         monkeypatch.setattr(run, timed, lambda *_, **__: ())
     for one in ("reset_growth", "slots_growth"):
         monkeypatch.setattr(run, one, lambda *_, **__: Figure("one", 1.0, "x"))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from attrs import evolve, fields
 from counterexample_tools import GROW, OURS, SIZES, USUAL, recorded
+from deep import deep_after
 
 from conformance.cli.contract import Report
 from conformance.cli.main import main
@@ -255,8 +256,18 @@ def test_rerun_runs_what_is_asked_for(
     sys.modules.pop("witness", None)
 
 
-@pytest.mark.parametrize("python", [None, sys.executable])
-@pytest.mark.parametrize("engine", [OUR_ENGINE, "conformance.engines.ours:make_without_cells"])
+@pytest.mark.parametrize(
+    ("engine", "python"),
+    deep_after(
+        2,
+        [
+            (OUR_ENGINE, None),
+            ("conformance.engines.ours:make_without_cells", sys.executable),
+            (OUR_ENGINE, sys.executable),
+            ("conformance.engines.ours:make_without_cells", None),
+        ],
+    ),
+)
 def test_the_command_that_is_told_runs_the_history(
     engine: str, python: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from conformance.hostile import schemas
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 def test_a_file_drawn_from_a_schema_is_of_that_schema(data: st.DataObject) -> None:
     """Each drawn line is valid by the schema of its file."""
     name, first, then = data.draw(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import evolve
+from deep import deep_after
 from engine_tools import KEPT, params, run
 from index_draws import drawn
 from spec_tools import span
@@ -60,7 +61,7 @@ def one_bucket() -> Iterator[None]:
     forget_compiled()
 
 
-@pytest.mark.parametrize("hashing", [nullcontext, one_bucket])
+@pytest.mark.parametrize("hashing", deep_after(1, [one_bucket, nullcontext]))
 def test_random_actions_agree_whatever_the_hash(hashing: Any) -> None:
     """Every field, refusal, statistic and event, also where all keys are in one bucket."""
     done = dict.fromkeys(INDEXING, 0)

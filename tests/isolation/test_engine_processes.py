@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deep import deep_after
 
 from conformance.cli.main import main
 from conformance.engines.registry import OUR_ENGINE, is_ours
@@ -143,14 +144,17 @@ def test_an_engine_that_forks_is_one_engine(here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("engine", "says"),
-    [
-        ("engines_here:Shows", "not JSON serializable|is no number, text, list or array"),
-        ("engines_here:refuses", "geometry: saw 16, allowed: 100. Use 100."),
-        ("engines_here:lacks", "No module named 'no_such_module_here'.*in lacks: import"),
-        ("engines_here:absent", "no callable absent"),
-        ("raises_here:make", "KeyError: 'at import' .*raises_here.py line 3"),
-        ("exits_here:make", "ended with status 0"),
-    ],
+    deep_after(
+        3,
+        [
+            ("engines_here:Shows", "not JSON serializable|is no number, text, list or array"),
+            ("engines_here:refuses", "geometry: saw 16, allowed: 100. Use 100."),
+            ("exits_here:make", "ended with status 0"),
+            ("engines_here:lacks", "No module named 'no_such_module_here'.*in lacks: import"),
+            ("engines_here:absent", "no callable absent"),
+            ("raises_here:make", "KeyError: 'at import' .*raises_here.py line 3"),
+        ],
+    ),
 )
 def test_what_is_wrong_with_an_adapter_is_bad_input(here: Path, engine: str, says: str) -> None:
     """An error of an adapter before the first step is bad input, and no finding."""

@@ -217,6 +217,7 @@ def test_a_kernel_that_cannot_be_found_is_refused(name: str) -> None:
         find(name)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("toys")
 def test_every_end_of_a_process_is_told_apart() -> None:
     """A pass, a finding, a hang, a death and a refusal are reported as different ends."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 from attrs import evolve, fields
+from deep import deep_after
 from hypothesis import Phase, given, seed, settings
 
 from conformance.kernels import batches
@@ -75,7 +76,7 @@ def test_a_sequence_gets_the_queries_that_it_wants(wanted: tuple[int, ...]) -> N
         assert min(queries, cells, sizes.tokens - before - after) == lens[index][0]
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", deep_after(1, reversed(SHAPES)))
 def test_all_that_is_promised_is_drawn(name: str) -> None:
     """Each flag has both values, each needle its place, and each edge of pages and steps is met."""
     sizes, found = SHAPES[name], every(name)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 from attrs import evolve
 from capacity_toys import AHEAD, BOTH, LAZY, LAZY_WHOLE, WHOLE, FrugalAdapter
+from deep import deep_after
 from spec_engine import SpecEngine, small
 from spec_tools import grown
 
@@ -233,13 +234,7 @@ LONG_AHEAD = Capacity(lookahead=99)
 
 
 @pytest.mark.parametrize(
-    "capacity",
-    [
-        LAZY,
-        *(pytest.param(one, marks=pytest.mark.deep) for one in (AHEAD, BOTH, LONG_AHEAD)),
-        WHOLE,
-        pytest.param(LAZY_WHOLE, marks=pytest.mark.deep),
-    ],
+    "capacity", deep_after(1, [LAZY_WHOLE, LAZY, AHEAD, BOTH, LONG_AHEAD, WHOLE])
 )
 def test_the_specification_serves_under_a_policy(capacity: Capacity) -> None:
     """At each level the specification agrees with itself, prefills, rounds and drafts included."""

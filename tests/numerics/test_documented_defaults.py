@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from deep import deep_after
 
 from conformance.numerics import documented_defaults
 from impl.attention import reference
@@ -16,12 +17,15 @@ def test_the_defaults_are_those_that_are_documented() -> None:
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [
-        ("_block_pages", lambda pool: max(2, 256 // pool.shape[1])),
-        ("_block_pages", lambda pool: max(1, (512, 256)[pool.shape[3] > 128] // pool.shape[1])),
-        ("_step_elements", lambda: 1 << 20),
-        ("ragged_paged_attention", partial(reference.ragged_paged_attention, q_block=16)),
-    ],
+    deep_after(
+        1,
+        [
+            ("_block_pages", lambda pool: max(2, 256 // pool.shape[1])),
+            ("_block_pages", lambda pool: max(1, (512, 256)[pool.shape[3] > 128] // pool.shape[1])),
+            ("_step_elements", lambda: 1 << 20),
+            ("ragged_paged_attention", partial(reference.ragged_paged_attention, q_block=16)),
+        ],
+    ),
     ids=["two pages", "of one head", "several blocks", "sixteen rows"],
 )
 def test_other_defaults_are_noticed(name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:

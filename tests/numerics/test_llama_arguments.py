@@ -15,6 +15,7 @@ from impl.setup import Setup
 from spec.vocabulary import InvalidInput, Request
 
 
+@pytest.mark.deep
 def test_our_engine_takes_and_refuses_what_it_should() -> None:
     """Every token of the vocabulary and every finite number is taken, and nothing else."""
     assert [] == list(llama_arguments.differences(llama.MODEL))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import evolve, fields
+from deep import deep_after
 
 from conformance.kernels.in_engine import interpreted
 from conformance.numerics import llama as oracle
@@ -113,7 +114,7 @@ NARROW = (
 )
 
 
-@pytest.mark.parametrize("model", [NARROW[0], pytest.param(NARROW[1], marks=pytest.mark.deep)])
+@pytest.mark.parametrize("model", deep_after(0, NARROW))
 def test_narrow_models_draw_what_the_oracle_draws(model: Llama) -> None:
     """But for tokens that nearly tie, also where logits are large."""
     weights = oracle.drawn_weights(3, model)
@@ -332,10 +333,13 @@ def adds_what_is_apart(pool: jax.Array, source: Any, destination: Any) -> jax.Ar
 
 @pytest.mark.parametrize(
     ("where", "planted", "told"),
-    [
-        ("impl.state.pages.copy_page", adds_what_is_apart, "are up to nan from"),
-        ("impl.steps.reset.zero", lambda pool: pool * 0, "bytes are not 0 after a physical reset"),
-    ],
+    deep_after(
+        1,
+        [
+            ("impl.state.pages.copy_page", adds_what_is_apart, "are up to nan from"),
+            ("impl.steps.reset.zero", lambda pool: pool * 0, "bytes are not 0 after a physical"),
+        ],
+    ),
 )
 def test_arithmetic_on_junk_is_seen(
     where: str, planted: object, told: str, weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch

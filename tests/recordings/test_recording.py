@@ -109,7 +109,7 @@ def test_an_engine_with_a_policy_and_pages_of_its_own_choice(
 ) -> None:
     """The ledger reads the pages of copies, and those taken ahead, from the rows shown."""
     sizes, found = small(pages=9, page_size=4, slots=4, pages_per_seq=3), 0
-    for seed in range(30):
+    for seed in range(15):
         engine = FrugalAdapter(
             sizes, default_limits(sizes), CleanupMode.END, capacity=capacity, bug=bug
         )

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from deep import deep_after
 from explore_tools import every_state, plan, silent, sizes, work_alone
 
 from conformance.cli.main import main
@@ -240,11 +241,14 @@ def test_a_bug_that_looks_at_no_name_is_caught_by_the_specification_alone() -> N
 
 @pytest.mark.parametrize(
     ("rung", "entries", "plant", "caught"),
-    [
-        ("lifecycle", ("clone",), "RC2", (True, False)),
-        ("lifecycle", ("free",), None, (False, True)),
-        ("prefix", ("publish", "hit"), None, (False, False)),
-    ],
+    deep_after(
+        1,
+        [
+            ("lifecycle", ("free",), None, (False, True)),
+            ("lifecycle", ("clone",), "RC2", (True, False)),
+            ("prefix", ("publish", "hit"), None, (False, False)),
+        ],
+    ),
 )
 def test_renamed_states_with_contents_are_refined(
     rung: str,
@@ -269,7 +273,7 @@ def test_renamed_states_with_contents_are_refined(
         assert wrong_one == any(word.startswith("new names of slots [") for word in told)
 
 
-@pytest.mark.parametrize(("rung", "most"), [("lifecycle", 2_000), ("prefix", 2_000)])
+@pytest.mark.parametrize(("rung", "most"), [("lifecycle", 1_000), ("prefix", 1_000)])
 def test_a_renamed_state_is_encoded_as_it_is_renamed_in_the_engine(rung: str, most: int) -> None:
     """Encoding and renaming commute, where tokens keep their names."""
     chosen = instance(rung, sizes((2, 2, 1, 2)))

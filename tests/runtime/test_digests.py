@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from deep import deep_after
 
 from conformance.mutation.stamps import JUDGES, MUTANTS, stamp
 from conformance.mutation.targets import GROUPS, TESTS, UNIT_TESTS
@@ -26,7 +27,7 @@ print(json.dumps(sorted(filter(None, files))))
 """
 
 
-@pytest.mark.parametrize("method", list(JUDGES))
+@pytest.mark.parametrize("method", deep_after(3, JUDGES))
 def test_what_python_loads_is_imported(method: str) -> None:
     """Every file of ours that a new process has loaded after the import is among those found."""
     run = subprocess.run(

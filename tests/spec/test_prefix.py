@@ -308,7 +308,7 @@ def test_random_histories_keep_every_edge(
 ) -> None:
     """Under every policy, also with pages taken ahead: the edges and clauses hold at each step."""
     done = set[type]()
-    for seed in range(32):
+    for seed in range(12):
         rng = Random(f"{copy} {reserve} {window} {seed}")
         sizes = Geometry(
             pages=rng.choice((4, 8, 12)),

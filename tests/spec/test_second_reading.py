@@ -32,7 +32,7 @@ from spec.vocabulary import (
 )
 from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
-HISTORIES, STEPS = 2000, 60
+HISTORIES, STEPS = 1200, 60
 CACHING = ladder.machine("admission", "window", "prefix")
 Outcome = tuple[type, frozenset[Reason]]
 """An action and the reasons for which it was refused; none if it was done."""

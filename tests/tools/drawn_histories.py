@@ -1,7 +1,7 @@
 """Histories with every action, and engines that are the specification but for one thing."""
 
 from collections.abc import Callable, Iterator
-from copy import copy, deepcopy
+from copy import copy
 from functools import cache, partial
 from random import Random
 from typing import Any, Final
@@ -125,7 +125,7 @@ def copied(lockstep: Lockstep) -> Any:
         other.engine.untold = list(other.engine.untold)
     if isinstance(other.engine, Renaming):
         other.engine.names = list(other.engine.names)
-        other.engine.rng = deepcopy(other.engine.rng)
+        other.engine.rng = copy(other.engine.rng)
     return other
 
 
