@@ -21,7 +21,7 @@ from spec.vocabulary import Geometry, Reason
 
 SIZES: Final = Geometry(pages=4, slots=3, page_size=2, pages_per_seq=2)
 SETUP: Final = contents.setup_of(walked(SIZES))
-WALKS, STEPS = range(9), 40
+WALKS, STEPS = range(12), 40
 
 LENGTHS = (
     *("allocated", "written", "committed", "known", "proposed", "finished", "prompt_lens"),
