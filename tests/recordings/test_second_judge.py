@@ -1,7 +1,8 @@
 """Both judges of recordings against a plain second one, on random lines with random changes."""
 
+import pickle
 from collections.abc import Callable, Iterator
-from copy import copy, deepcopy
+from copy import copy
 from itertools import product
 from random import Random
 from typing import Any
@@ -163,7 +164,8 @@ def taken(machine: Any, header: Header, line: Line) -> tuple[Told | None, Judge]
 def again(machine: Ledger | BySpec) -> Ledger | BySpec:
     """A copy of a machine, so that a line can be tried."""
     if isinstance(machine, Ledger):
-        return deepcopy(machine)
+        copied: Ledger = pickle.loads(pickle.dumps(machine))  # deepcopy takes ten times as long
+        return copied
     other = copy(machine)
     other.fields = {name: dict(found) for name, found in machine.fields.items()}
     return other
