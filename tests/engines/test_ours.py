@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import evolve
+from deep import deep_after
 from spec_engine import SpecEngine, small
 
 from conformance.engines.driving import entries_of
@@ -96,7 +97,7 @@ def require_alike(ours: Ours, right: SpecEngine) -> None:
     assert right.attend() == ours.attend()
 
 
-@pytest.mark.parametrize("observed", [True, False])
+@pytest.mark.parametrize("observed", deep_after(1, [True, False]))
 def test_everything_is_shown_as_it_is_after_every_action(*, observed: bool) -> None:
     """View, statistics and read sets are right, and log-probabilities if they are kept."""
     ours, right = both(observed=observed)

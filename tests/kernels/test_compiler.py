@@ -267,7 +267,7 @@ def compiled(cell: Cell) -> Compiled:
     return compile_cell(cell, "tpu")
 
 
-OFTEN = {"v5e", "7x"}
+OFTEN = {"v5e"}
 
 
 @needs_libtpu

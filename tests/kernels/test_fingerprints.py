@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import evolve
+from deep import deep_after
 from jax.experimental import pallas as pl
 
 from conformance.kernels import interpret, trials
@@ -103,7 +104,7 @@ def test_a_callback_that_holds_values_has_no_digest() -> None:
             traced.fingerprint(program)
 
 
-@pytest.mark.parametrize("name", ["reference", "tpu"])
+@pytest.mark.parametrize("name", deep_after(1, ["reference", "tpu"]))
 def test_every_job_of_a_kernel_has_programs_of_its_own_shapes(name: str) -> None:
     """A job with a twin has two, and another shape or other blocks make another program."""
     own = [job for job in plan(find(name), cases=4, seed=0).jobs if not job.append]

@@ -152,7 +152,7 @@ PLANTED: dict[str, tuple[Callable[..., Any], Callable[[Any], Any], str, History]
 """Bugs that no view shows: the function, its change, the clause, a history that shows it."""
 
 
-@pytest.mark.parametrize("bug", deep_after(3, PLANTED))
+@pytest.mark.parametrize("bug", deep_after(2, PLANTED))
 def test_a_bug_that_no_view_shows_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A history fails at the clause, and holds for an adapter that shows its view alone."""
     right, change, clause, history = PLANTED[bug]

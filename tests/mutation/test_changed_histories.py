@@ -69,6 +69,7 @@ def test_a_judge_that_forgets_a_comparison_is_noticed(monkeypatch: pytest.Monkey
     assert 0 == found.spoiled
 
 
+@pytest.mark.deep
 def test_a_player_that_forgets_a_field_is_noticed(
     some: list[Vector], monkeypatch: pytest.MonkeyPatch
 ) -> None:

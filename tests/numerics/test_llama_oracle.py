@@ -262,6 +262,7 @@ def test_tokens_that_do_not_fit_are_seen(
     assert told == [False] * at + [True]
 
 
+@pytest.mark.deep
 def test_stops_that_do_not_fit_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop sequences that are compared in 16 bits are missed where tokens have more."""
     right = decode.finish_reasons
@@ -356,6 +357,7 @@ def test_arithmetic_on_junk_is_seen(
     assert found
 
 
+@pytest.mark.deep
 def test_rounds_that_take_one_query_of_a_sequence_alone_are_seen(
     weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

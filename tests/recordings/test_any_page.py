@@ -68,6 +68,7 @@ def test_pages_of_other_numbers_are_legal_under_that_policy_alone(
     assert validate(path).found is not None
 
 
+@pytest.mark.deep
 def test_our_engine_with_pages_of_other_numbers_is_legal(tmp_path: Path) -> None:
     """Its rounds, drafts, hits and evictions among them; it has no window."""
     engine = ours.make(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)

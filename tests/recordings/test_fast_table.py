@@ -140,7 +140,7 @@ POLICIES = (
     "capacity",
     [
         pytest.param(POLICIES[1], marks=pytest.mark.deep),
-        POLICIES[2],
+        pytest.param(POLICIES[2], marks=pytest.mark.deep),
         pytest.param(POLICIES[3], marks=pytest.mark.deep),
         POLICIES[4],
     ],

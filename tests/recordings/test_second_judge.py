@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 from recording_tools import appending, drafting, random_steps, table, whole
 from second_judge import ORDER, Told, about, initial, judged, line_of, values
 from spec_engine import SpecEngine, small
@@ -179,7 +180,7 @@ def engine_of(make: Callable[..., SpecEngine], sizes: int, capacity: Capacity) -
     return make(SIZES[sizes % 3]) if make is drafting else make(SIZES[sizes % 3], capacity)
 
 
-@pytest.mark.parametrize("refuses", ["exact", "may_refuse_more"])
+@pytest.mark.parametrize("refuses", deep_after(1, ["exact", "may_refuse_more"]))
 @pytest.mark.parametrize(("make", "capacity"), CASES)
 def test_a_changed_line_is_judged_as_a_second_judge_does(
     make: Callable[..., SpecEngine], capacity: Capacity, refuses: str
