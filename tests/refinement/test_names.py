@@ -196,11 +196,14 @@ def own_names(entry: str) -> int:
 
 @pytest.mark.parametrize(
     ("where", "change", "entry", "caught"),
-    [
-        (("impl.commit", "release"), clearing, "free", (False, False, True)),
-        (("impl.state.pages", "release"), leaking, "free", (False, True, True)),
-        (("impl.state.pages", "lowest_free"), highest, "allocate", (True, True, False)),
-    ],
+    deep_after(
+        2,
+        [
+            (("impl.commit", "release"), clearing, "free", (False, False, True)),
+            (("impl.state.pages", "release"), leaking, "free", (False, True, True)),
+            (("impl.state.pages", "lowest_free"), highest, "allocate", (True, True, False)),
+        ],
+    ),
     ids=["slot 0", "page 0", "an order of ids"],
 )
 def test_a_plant_that_looks_at_names_is_caught_by_one_half_or_the_other(

@@ -177,7 +177,7 @@ def test_fuzzing_finds_nothing_without_a_bug() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", deep_after(3, [Hit, Publish, Free, Prefill, Enqueue, Merge, Evict, Drop])
+    "kind", deep_after(1, [Hit, Publish, Free, Prefill, Enqueue, Merge, Evict, Drop])
 )
 def test_an_engine_may_lack_an_action_of_these(kind: type) -> None:
     """What its histories would need of it is left out."""
