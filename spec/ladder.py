@@ -8,6 +8,7 @@ from typing import Final
 
 from spec.machines import (
     admission,
+    chunks,
     lifecycle,
     naive,
     pages,
@@ -32,6 +33,7 @@ RUNGS: Final[tuple[Rung, ...]] = (
     prefix.RUNG,
     lifecycle.RUNG,
     scheduling.RUNG,
+    chunks.RUNG,
     admission.RUNG,
 )
 

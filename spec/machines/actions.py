@@ -11,6 +11,7 @@ from spec.table import Batch
 from spec.vocabulary import Params, Request, ResetMode, Tokens
 from spec.vocabulary.rules import (
     BATCH,
+    CHUNKS,
     DRAW,
     INT32,
     NAME,
@@ -211,6 +212,20 @@ class Round:
 
 
 @frozen
+class MixedRound:
+    """A round that also reads chunks of prompts: known tokens that have no cells yet.
+
+    Each chunk is the next tokens of a slot. They are written beside the queued tokens, at most
+    `limits.round_tokens` in all. A slot whose last known token is written draws its next one, as in
+    Round: so the last chunk of a prompt alone draws.
+
+    chunks: pairs (slot, count), each slot once.
+    """
+
+    chunks: tuple[tuple[int, int], ...] = field(validator=CHUNKS)
+
+
+@frozen
 class Generate:
     """Rounds, at most `limits.rounds`, until one would be refused."""
 
@@ -389,6 +404,7 @@ Action = (
     | Purge
     | Prefill
     | Round
+    | MixedRound
     | Generate
     | Submit
     | Admit

@@ -204,5 +204,6 @@ RUNG = Rung(
         "prefix": Meet("EVICT", "admit with idle pages"),
         "lifecycle": Meet("PROG", "Admit: NO_FREE_SLOT"),
         "scheduling": Meet("ALONE", "Admit: done"),
+        "chunks": "independent",
     },
 )

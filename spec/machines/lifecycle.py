@@ -25,6 +25,7 @@ from spec.machines.actions import (
     Free,
     FreeFinished,
     Hit,
+    MixedRound,
     Propose,
     Reset,
     Sample,
@@ -205,8 +206,10 @@ def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
 
 
 @check(Reason.SLOT_EMPTY)
-def _has_prompt(
-    _machine: Machine, state: State, action: Append | Sample | Write | Propose | Hit | Share
+def has_prompt(
+    _machine: Machine,
+    state: State,
+    action: Append | Sample | Write | Propose | Hit | Share | MixedRound,
 ) -> Faults:
     """A slot has no prompt."""
     for slot in slots_of(action):
@@ -215,10 +218,10 @@ def _has_prompt(
 
 
 @check(Reason.SLOT_FINISHED)
-def _unfinished(
+def unfinished(
     _machine: Machine,
     state: State,
-    action: Append | Sample | Allocate | Write | Propose | Hit | Share,
+    action: Append | Sample | Allocate | Write | Propose | Hit | Share | MixedRound,
 ) -> Faults:
     """The sequence in a slot has finished."""
     finished = state.finished
@@ -265,7 +268,7 @@ def _width(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
         yield len(action.batch), f"at most {state.limits.prefill_tokens} entries"
 
 
-_DECODES: Final[Stages[Any]] = (Stage((_has_prompt, _unfinished), unless=NO_SEQUENCE, first=True),)
+_DECODES: Final[Stages[Any]] = (Stage((has_prompt, unfinished), unless=NO_SEQUENCE, first=True),)
 """The sequences of an action have prompts and go on; this is checked as soon as there are any."""
 _WITHIN_WIDTH: Final[Stages[Any]] = (Stage((_width,), unless=frozenset(), first=True),)
 
@@ -364,7 +367,7 @@ RUNG = Rung(
     guards={
         Append: _DECODES,
         Sample: _DECODES,
-        Allocate: (Stage((_unfinished,), unless=NO_SEQUENCE, first=True), *_WITHIN_WIDTH),
+        Allocate: (Stage((unfinished,), unless=NO_SEQUENCE, first=True), *_WITHIN_WIDTH),
         Write: (*_DECODES, *_WITHIN_WIDTH),
         Clone: (
             Stage((_parent_has_prompt, _parent_unfinished), unless=SLOT_REASONS),

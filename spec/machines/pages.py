@@ -13,7 +13,17 @@ from attrs import evolve
 from spec import index, model, pool
 from spec.attention import visible
 from spec.cells import blank, copy_page, kill, store
-from spec.machines.actions import Action, Allocate, Append, Free, Name, Reserve, Sample, Write
+from spec.machines.actions import (
+    Action,
+    Allocate,
+    Append,
+    Free,
+    MixedRound,
+    Name,
+    Reserve,
+    Sample,
+    Write,
+)
 from spec.rung import (
     Check,
     Edge,
@@ -114,6 +124,8 @@ def live_cells(state: State) -> object:
 
 def slots_of(action: Any) -> tuple[Name, ...]:
     """The slots that an action names, ascending."""
+    if isinstance(action, MixedRound):
+        return tuple(sorted({slot for slot, _ in action.chunks}))
     if not isinstance(action, Allocate | Write):
         return (action.slot,)
     return tuple(sorted({entry[0] for entry in action.batch if entry is not None}))
@@ -279,7 +291,9 @@ def _pages_wanted(_machine: Machine, state: State, action: Allocate) -> int:
 
 
 @check(Reason.SLOT_RANGE)
-def _slots_in_range(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
+def slots_in_range(
+    _machine: Machine, state: State, action: Allocate | Write | MixedRound
+) -> Faults:
     """A slot of the batch is not from 0 to `slots` - 1."""
     for slot in slots_of(action):
         if not _is_slot(slot, state):
@@ -287,7 +301,7 @@ def _slots_in_range(_machine: Machine, state: State, action: Allocate | Write) -
 
 
 @check(Reason.SLOT_UNUSED)
-def _slots_in_use(_machine: Machine, state: State, action: Allocate | Write) -> Faults:
+def slots_in_use(_machine: Machine, state: State, action: Allocate | Write | MixedRound) -> Faults:
     """A slot of the batch is not in use."""
     for slot in slots_of(action):
         if isinstance(slot, int) and state.sequences[slot] is None:
@@ -428,14 +442,14 @@ RUNG = Rung(
         ),
         Allocate: Rule(
             stages=in_order(
-                _slots_in_range, _slots_in_use, _next_to_allocate, _row_fits, _pages_free
+                slots_in_range, slots_in_use, _next_to_allocate, _row_fits, _pages_free
             ),
             effect=_allocate,
             pages_wanted=_pages_wanted,
         ),
         Write: Rule(
             stages=(
-                *in_order(_slots_in_range, _slots_in_use, _next_to_write),
+                *in_order(slots_in_range, slots_in_use, _next_to_write),
                 Stage((_is_allocated, _is_known)),
             ),
             effect=_write,

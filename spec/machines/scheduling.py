@@ -22,6 +22,7 @@ from spec.machines.actions import (
     FreeFinished,
     Generate,
     Hit,
+    MixedRound,
     Name,
     Pack,
     Prefill,
@@ -160,7 +161,7 @@ def _prefill_parts(_machine: Machine, state: State, action: Prefill) -> tuple[Pa
 
 
 def _prefill(machine: Machine, state: State, action: Prefill, pages: Pages | None) -> State:
-    return _tidied(machine, _run(machine, state, action, pages))
+    return tidied(machine, run(machine, state, action, pages))
 
 
 def _prefill_pages(_machine: Machine, state: State, action: Prefill) -> int:
@@ -244,14 +245,14 @@ def _choices_queued(_machine: Machine, state: State, action: Prefill) -> Faults:
 @check(Reason.OUTPUTS_FULL)
 def _choices_finish(_machine: Machine, state: State, action: Prefill) -> Faults:
     """The outputs have no room for one of each choice, since each may finish."""
-    yield from _outputs_full(state, _choices(action))
+    yield from outputs_full(state, _choices(action))
 
 
 def _choices(action: Prefill) -> int:
     return sum(request.n_generations for request in action.requests)
 
 
-def _outputs_full(state: State, samples: int) -> Faults:
+def outputs_full(state: State, samples: int) -> Faults:
     """Each sequence that samples may finish, so there must be room for all of them."""
     outputs = len(state.outputs) + samples
     if outputs > state.limits.outputs:
@@ -262,8 +263,12 @@ def _outputs_full(state: State, samples: int) -> Faults:
 
 
 def _round_parts(_machine: Machine, state: State, _action: Round) -> tuple[Part, ...]:
-    batch = _round_batch(state)
-    samples = tuple(_sample(state, slot, length) for slot, length in sampled(state))
+    return batch_parts(state, _round_batch(state))
+
+
+def batch_parts(state: State, batch: tuple[Entry, ...]) -> tuple[Part, ...]:
+    """The parts of a round with this batch, once its tokens have left the queue."""
+    samples = tuple(_sample(state, slot, length) for slot, length in sampled(state, batch))
     parts: tuple[Action, ...] = (Allocate(batch), Write(batch), *samples)
     return tuple((part, None) for part in parts)
 
@@ -272,9 +277,12 @@ def _round_batch(state: State) -> tuple[Entry, ...]:
     return tuple((queued.slot, queued.position) for queued in packed(state))
 
 
-def sampled(state: State) -> list[tuple[int, int]]:
-    """The slots that a round samples, and their lengths: the last known token is in the batch."""
-    batch = _round_batch(state)
+def sampled(state: State, batch: tuple[Entry, ...] | None = None) -> list[tuple[int, int]]:
+    """The slots that a round samples, and their lengths: the last known token is in the batch.
+
+    batch: of the round; None: the tokens that leave the queue.
+    """
+    batch = _round_batch(state) if batch is None else batch
     lengths = ((slot, length) for slot, length in _lengths(state).items())
     return [(slot, length) for slot, length in lengths if (slot, length - 1) in batch]
 
@@ -289,7 +297,7 @@ def _sample(state: State, slot: int, length: int) -> Sample:
 
 
 def _round(machine: Machine, state: State, action: Round, pages: Pages | None) -> State:
-    return _tidied(machine, _run(machine, state, action, pages))
+    return tidied(machine, run(machine, state, action, pages))
 
 
 @check(Reason.QUEUE_EMPTY)
@@ -319,17 +327,19 @@ def _round_known(machine: Machine, state: State, _action: Round) -> Faults:
 @check(Reason.OUTPUTS_FULL)
 def _round_outputs(_machine: Machine, state: State, _action: Round) -> Faults:
     """The outputs have no room for one of each slot that draws a token, since each may finish."""
-    yield from _outputs_full(state, len(sampled(state)))
+    yield from outputs_full(state, len(sampled(state)))
 
 
 def _generate(machine: Machine, state: State, _action: Generate, _pages: Pages | None) -> State:
     return generate(machine, state)[0]
 
 
-def _run(machine: Machine, state: State, action: Prefill | Round, pages: Pages | None) -> State:
+def run(
+    machine: Machine, state: State, action: Prefill | Round | MixedRound, pages: Pages | None
+) -> State:
     """Fold the parts of an action. A round first takes its tokens from the queue."""
     parts, taken = machine.parts(state, action), pages or ()
-    if isinstance(action, Round):
+    if not isinstance(action, Prefill):
         state = machine.effect(state, Pack())
     for part, _ in parts:
         wanted = machine.pages_wanted(state, part) if taken else 0
@@ -338,7 +348,7 @@ def _run(machine: Machine, state: State, action: Prefill | Round, pages: Pages |
     return state
 
 
-def _tidied(machine: Machine, state: State) -> State:
+def tidied(machine: Machine, state: State) -> State:
     """The end of a prefill or round: release finished sequences, as the cleanup mode says."""
     return machine.effect(state, FreeFinished()) if _tidies(state) else state
 
@@ -424,12 +434,12 @@ def _to_lifecycle(
     """The lower actions of which an action is a fold; none for Pack and Purge."""
     match action:
         case Prefill() | Round():
-            return _whole_parts(machine, state, action)
+            return whole_parts(machine, state, action)
         case Generate():
             return tuple(
                 part
                 for before in _rounds(machine, state)
-                for part in _whole_parts(machine, before, Round())
+                for part in whole_parts(machine, before, Round())
             )
         case Enqueue(slot, token):
             return ((Append(slot, (token,)), None),)
@@ -439,12 +449,14 @@ def _to_lifecycle(
             return ((action, pages),)
 
 
-def _whole_parts(machine: Machine, state: State, action: Prefill | Round) -> tuple[Part, ...]:
+def whole_parts(
+    machine: Machine, state: State, action: Prefill | Round | MixedRound
+) -> tuple[Part, ...]:
     """The parts of an action, and the cleanup that ends it."""
     parts = tuple(_narrow(state.limits, machine.parts(state, action)))
     tidies = state.cleanup is CleanupMode.INCREMENTAL
     if state.cleanup is CleanupMode.END:
-        tidies = _tidies(_run(machine, state, action, None))
+        tidies = _tidies(run(machine, state, action, None))
     return (*parts, (FreeFinished(), None)) if tidies else parts
 
 
@@ -538,7 +550,7 @@ def _request_texts(request: Request) -> Iterator[Action]:
         yield Sample(name, model.draw(request.params, choice=choice, position=length))
 
 
-def _round_texts(machine: Machine, state: State, action: Round) -> Iterator[Action]:
+def _round_texts(machine: Machine, state: State, action: Round | MixedRound) -> Iterator[Action]:
     """The samples of a round, with their draws."""
     for part, _ in machine.parts(state, action):
         if isinstance(part, Sample):
@@ -551,10 +563,15 @@ def _name(state: State, slot: Name) -> Key:
     return detail.request, detail.choice
 
 
+def _sampled_text(_machine: Machine, state: State, action: Sample) -> Iterator[Action]:
+    yield Sample(_name(state, action.slot), action.draw)
+
+
 _TEXTS: Mapping[type, Callable[[Machine, State, Any], Iterator[Action]]] = {
     Reset: _reset_texts,
     TakeOutputs: _taken_texts,
     Free: _freed_text,
+    Sample: _sampled_text,
     Assign: _assigned_text,
     Clone: _cloned_text,
     Prefill: _prefilled_texts,

@@ -132,6 +132,11 @@ BATCH: Final = Rule(
     "a tuple of (slot, position) pairs of integers, and of None",
     "Pass tuples; None is padding.",
 )
+CHUNKS: Final = Rule(
+    lambda value: type(value) is tuple and all(map(_is_pair, value)),
+    "a tuple of (slot, count) pairs of integers",
+    "Pass a tuple, even for one chunk: ((slot, count),).",
+)
 TOKENS: Final = Rule(_are_tokens, "a tuple of integers from 0 to 2**31 - 1", "Pass token ids.")
 PROMPT: Final = Rule(
     lambda value: _are_tokens(value) and bool(value),

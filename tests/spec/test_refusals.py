@@ -24,6 +24,7 @@ from spec.machines.actions import (
     Free,
     Hit,
     Merge,
+    MixedRound,
     Pack,
     Prefill,
     Propose,
@@ -58,7 +59,7 @@ from spec.vocabulary.errors import (
     SlotRefused,
 )
 
-SERVING = ladder.machine("admission", "window", "prefix")
+SERVING = ladder.machine("admission", "chunks", "window", "prefix")
 SIZES = geometry(pages=6, page_size=2, slots=2, pages_per_seq=4)
 SHORT = Params(max_new=1)
 LONG = Params(max_new=4)
@@ -452,6 +453,17 @@ def hit_without_room() -> State:
     return climb(state, Reserve(1), Assign(1, (1, 2, 3), LONG, request=1))
 
 
+def queued_behind_a_gap() -> State:
+    """A token of slot 0 is queued behind one that has left the queue and was not written."""
+    return climb(written(), Enqueue(0, 7), Pack(), Enqueue(0, 8))
+
+
+def short_of_a_page() -> State:
+    """Slot 0 has both pages of the pool, and slot 1 a prompt without cells."""
+    state = written(machine(evolve(SIZES, pages=2)))
+    return climb(state, Reserve(1), Assign(1, (1,), LONG, request=1))
+
+
 FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
     (empty, Append(2, (1,)), {Reason.SLOT_RANGE}),
     (empty, Append(0, (1,)), {Reason.SLOT_UNUSED}),
@@ -526,18 +538,56 @@ FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
         Prefill((ask(1, prompt=5, params=SHORT),)),
         {Reason.OUT_OF_PAGES},
     ),
-    (
-        lambda: climb(
-            written(machine(SIZES, round_tokens=1)), Enqueue(0, 7), Enqueue(0, 8), Pack()
-        ),
-        Round(),
-        {Reason.BATCH_POSITIONS},
-    ),
+    (queued_behind_a_gap, Round(), {Reason.BATCH_POSITIONS}),
     (proposed, Round(), {Reason.PROPOSED}),
     (
         lambda: climb(machine(evolve(SIZES, pages=2)), Prefill((ask(1, prompt=4),))),
         Round(),
         {Reason.OUT_OF_PAGES},
+    ),
+    (assigned, MixedRound(((0, 1), (0, 1))), {Reason.BATCH_POSITIONS}),
+    (assigned, MixedRound(((0, 0),)), {Reason.BATCH_POSITIONS}),
+    (
+        lambda: climb(queued_behind_a_gap(), Reserve(1), Assign(1, (1,), LONG, request=1)),
+        MixedRound(((1, 1),)),
+        {Reason.BATCH_POSITIONS},
+    ),
+    (assigned, MixedRound(((2, 1),)), {Reason.SLOT_RANGE}),
+    (assigned, MixedRound(((0, 1), (1, 1))), {Reason.SLOT_UNUSED}),
+    (reserved, MixedRound(((0, 1),)), {Reason.SLOT_EMPTY}),
+    (ended, MixedRound(((0, 1),)), {Reason.SLOT_FINISHED}),
+    (written, MixedRound(()), {Reason.QUEUE_EMPTY}),
+    (written, MixedRound(((0, 1),)), {Reason.BATCH_UNKNOWN}),
+    (lambda: climb(assigned(), Enqueue(0, 7)), MixedRound(((0, 1),)), {Reason.BATCH_QUEUED}),
+    (lambda: assigned(machine(SIZES, round_tokens=2)), MixedRound(((0, 3),)), {Reason.BATCH_WIDTH}),
+    (
+        lambda: climb(waiting(), Reserve(1), Assign(1, (1, 2), LONG, request=1)),
+        MixedRound(((1, 2),)),
+        {Reason.BATCH_WIDTH},
+    ),
+    (
+        lambda: climb(assigned(), Allocate(span(0, 0, 2))),
+        MixedRound(((0, 1),)),
+        {Reason.UNWRITTEN},
+    ),
+    (
+        lambda: climb(assigned(), Propose(0, (8,)), Purge(0)),
+        MixedRound(((0, 1),)),
+        {Reason.PROPOSED},
+    ),
+    (short_of_a_page, MixedRound(((1, 1),)), {Reason.OUT_OF_PAGES}),
+    (
+        lambda: climb(
+            empty(),
+            *(
+                step
+                for number in (0, 1)
+                for step in (Prefill((ask(number, params=SHORT),)), Free(0))
+            ),
+            *(Reserve(1), Assign(1, (1,), LONG, request=2)),
+        ),
+        MixedRound(((1, 1),)),
+        {Reason.OUTPUTS_FULL},
     ),
     (served, Submit(ask(1, prompt=5)), {Reason.TOO_LONG}),
     (served, Submit(ask(1, params=THREE_STOPS)), {Reason.STOPS}),

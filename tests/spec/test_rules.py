@@ -36,6 +36,7 @@ from spec.vocabulary.capacity import Copy, Reservation
 from spec.vocabulary.rules import Rule
 
 PARAMS = Params(max_new=1)
+Chunks = tuple[tuple[int, int], ...]
 REQUEST = Request(id=0, prompt=(1,), params=PARAMS)
 GOOD: dict[Any, Any] = {
     int: 1,
@@ -46,6 +47,7 @@ GOOD: dict[Any, Any] = {
     Tokens: (0, 2**31 - 1),
     tuple[Tokens, ...]: ((1,),),
     Batch: ((0, 0), None),
+    Chunks: ((0, 1),),
     Params: PARAMS,
     Request: REQUEST,
     tuple[Request, ...]: (REQUEST,),
@@ -83,6 +85,7 @@ HOSTILE: dict[Any, tuple[Any, ...]] = {
     Tokens: NO_TOKENS,
     tuple[Tokens, ...]: (None, 1, "1", [(1,)], (1,), ((),), *((wrong,) for wrong in NO_TOKENS)),
     Batch: NO_BATCH,
+    Chunks: (*NO_BATCH, (None,), ((0, 1), None)),
     Params: (None, 1, {}, Params, REQUEST),
     Request: (None, 1, {}, Request, PARAMS),
     tuple[Request, ...]: (None, REQUEST, [REQUEST], (None,), (PARAMS,), "1"),

@@ -32,8 +32,8 @@ from spec.vocabulary import (
 )
 from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
-HISTORIES, STEPS = 1200, 60
-CACHING = ladder.machine("admission", "window", "prefix")
+HISTORIES, STEPS = 1400, 60
+CACHING = ladder.whole()
 Outcome = tuple[type, frozenset[Reason]]
 """An action and the reasons for which it was refused; none if it was done."""
 
@@ -113,6 +113,11 @@ def drawn(state: State, rng: Random, number: int, odds: "Odds") -> Action:
         used = [slot for slot, held in enumerate(state.sequences) if held is not None]
         instead = act.Free(rng.choice(used)) if used else of_index[0]
         return next(legal, instead) if one_of(rng, 0, 1, 2) else of_index[0]
+    return _proposed(state, rng, number, odds) if one_of(rng, *range(12)) else _mixed(state, rng)
+
+
+def _proposed(state: State, rng: Random, number: int, odds: "Odds") -> Action:
+    """An action that is likely to matter; seldom a reset, and with another context or limit."""
     action = propose(state, rng, number)
     if isinstance(action, act.Reset) and not mistaken(rng):
         return act.FreeFinished()
@@ -125,6 +130,28 @@ def drawn(state: State, rng: Random, number: int, odds: "Odds") -> Action:
         most = max(1, state.geometry.max_len - len(action.prompt))
         return evolve(action, params=Params(max_new=most, seed=number))
     return action
+
+
+def _mixed(state: State, rng: Random) -> act.MixedRound:
+    """A round with chunks of some slots that have tokens without cells; now and then of any."""
+    left = {
+        slot: len(held.tokens) - held.allocated
+        for slot, held in enumerate(state.sequences)
+        if held is not None
+    }
+    slots = [slot for slot in left if left[slot] > 0 or mistaken(rng)]
+    rng.shuffle(slots)
+    room = state.limits.round_tokens - len(state.queue) * (not mistaken(rng))
+    chunks = list[tuple[int, int]]()
+    for slot in slots[: one_of(rng, 1, 1, 2)]:
+        most = max(1, min(left[slot], room))
+        count = one_of(rng, most, most, 1, max(1, most - 1)) + mistaken(rng) - mistaken(rng)
+        chunks.append((slot, count))
+        room -= count
+    if mistaken(rng):
+        slot = rng.randrange(-1, state.geometry.slots + 1)
+        chunks.append((slot, one_of(rng, 0, 1, 2)))
+    return act.MixedRound(tuple(chunk for chunk in chunks if chunk[1] >= 0))
 
 
 def _of_index(state: State, rng: Random, number: int) -> list[Action]:

@@ -7,6 +7,7 @@ vocabulary, the actions, and the model that says which token follows a text.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
@@ -546,9 +547,17 @@ class SecondReading:
         """The queue entries that a round takes."""
         return self.queue[: self.limits.round_tokens]
 
-    def _drawing(self) -> list[int]:
+    def _written_by(self, chunks: Iterable[tuple[int, int]] = ()) -> tuple[tuple[int, int], ...]:
+        """The tokens that a round writes: those that leave the queue, and those of chunks."""
+        batch = [(slot, position) for _, slot, position in self._leaving]
+        for slot, count in chunks:
+            begin = self.slots[slot].allocated
+            batch += [(slot, position) for position in range(begin, begin + count)]
+        return tuple(batch)
+
+    def _drawing(self, chunks: Iterable[tuple[int, int]] = ()) -> list[int]:
         """The slots that draw in a round: those whose last token it writes, lowest first."""
-        leaving = {(slot, position) for _, slot, position in self._leaving}
+        leaving = {*self._written_by(chunks)}
         return [
             slot
             for slot, held in sorted(self.slots.items())
@@ -556,16 +565,43 @@ class SecondReading:
         ]
 
     def _may_round(self, _action: act.Round) -> Iterator[Condition]:
-        batch = tuple((slot, position) for _, slot, position in self._leaving)
+        yield 1, Reason.QUEUE_EMPTY, not self.queue, ()
+        yield from self._may_write_all(self._written_by(), self._drawing(), 2)
+
+    def _may_mix(self, action: act.MixedRound) -> Iterator[Condition]:
+        chunks, budget = action.chunks, self.limits.round_tokens
+        names = [slot for slot, _ in chunks]
+        twice = len(names) > len(set(names)) or any(count < 1 for _, count in chunks)
+        yield 1, Reason.SLOT_RANGE, any(self._outside(slot) for slot in names), ()
+        yield 2, Reason.SLOT_UNUSED, any(slot not in self.slots for slot in names), ()
+        yield 2, Reason.BATCH_POSITIONS, twice, ()
+        if {*names} <= self.slots.keys():
+            helds = [(self.slots[slot], count) for slot, count in chunks]
+            long = any(len(held.tokens) < held.allocated + count for held, count in helds)
+            waits = any(slot in names for _, slot, _ in self.queue)
+            wide = len(self._leaving) + sum(count for _, count in chunks) > budget
+            yield 4, Reason.SLOT_EMPTY, any(held.key is None for held, _ in helds), ()
+            yield 4, Reason.SLOT_FINISHED, any(held.finished is not None for held, _ in helds), ()
+            yield 5, Reason.QUEUE_EMPTY, not self.queue and not chunks, ()
+            yield 6, Reason.BATCH_UNKNOWN, long, ()
+            yield 7, Reason.BATCH_QUEUED, waits, ()
+            yield 8, Reason.BATCH_WIDTH, wide, ()
+            yield from self._may_write_all(self._written_by(chunks), self._drawing(chunks), 9)
+
+    def _may_write_all(
+        self, batch: tuple[tuple[int, int], ...], drawing: list[int], order: int
+    ) -> Iterator[Condition]:
+        """What a round asks of the slots of its batch, from this order on."""
         helds = [self.slots[slot] for slot, _ in batch]
         outputs = Reason.OUTPUTS_FULL
-        full = len(self.outputs) + len(self._drawing()) > self.limits.outputs
-        yield 1, Reason.QUEUE_EMPTY, not self.queue, ()
-        yield 2, Reason.UNWRITTEN, any(held.allocated != held.written for held in helds), ()
-        yield 3, Reason.PROPOSED, any(held.drafts for held in helds), ()
-        yield 4, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
-        yield 4, outputs, full, ()
-        yield 5, Reason.OUT_OF_PAGES, lambda: self.pages_of(batch) > len(self.spare), (outputs,)
+        full = len(self.outputs) + len(drawing) > self.limits.outputs
+        open_cells = any(held.allocated != held.written for held in helds)
+        yield order, Reason.UNWRITTEN, open_cells, ()
+        yield order + 1, Reason.PROPOSED, any(held.drafts for held in helds), ()
+        yield order + 2, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
+        yield order + 2, outputs, full, ()
+        wanted = partial(self.pages_of, batch)
+        yield order + 3, Reason.OUT_OF_PAGES, lambda: wanted() > len(self.spare), (outputs,)
 
     def _may_submit(self, action: act.Submit) -> Iterator[Condition]:
         request = action.request
@@ -798,9 +834,8 @@ class SecondReading:
         self._begin(chosen)
         self.admitted += chosen
 
-    def _decode(self) -> None:
-        batch = tuple((slot, position) for _, slot, position in self._leaving)
-        drawing = self._drawing()
+    def _decode(self, chunks: Iterable[tuple[int, int]] = ()) -> None:
+        batch, drawing = self._written_by(chunks), self._drawing(chunks)
         self._pack()
         self._allocate(batch)
         self._store(batch)
@@ -823,7 +858,7 @@ class SecondReading:
         ends = [list(stop) for stop in held.params.stops]
         if any(len(drawn) >= len(end) and drawn[len(drawn) - len(end) :] == end for end in ends):
             held.finished = FinishReason.STOP
-        elif len(drawn) == held.params.max_new:
+        elif len(drawn) >= held.params.max_new:
             held.finished = FinishReason.LIMIT
         if held.finished:
             self.outputs.append((*held.key, tuple(drawn), held.finished))
@@ -929,6 +964,7 @@ CONDITIONS: Final[Mapping[type, Callable[[SecondReading, Any], Iterator[Conditio
     act.Purge: SecondReading._may_end,
     act.Prefill: SecondReading._may_prefill,
     act.Round: SecondReading._may_round,
+    act.MixedRound: SecondReading._may_mix,
     act.Submit: SecondReading._may_submit,
     act.Admit: SecondReading._may_admit,
 }
@@ -961,6 +997,7 @@ EFFECTS: Final[Mapping[type, Callable[[SecondReading, Any], None]]] = {
     act.Purge: lambda reading, action: reading._drop(action.slot, 0),
     act.Prefill: lambda reading, action: reading._begin(action.requests),
     act.Round: lambda reading, _: reading._decode(),
+    act.MixedRound: lambda reading, action: reading._decode(action.chunks),
     act.Generate: SecondReading._generate,
     act.Submit: lambda reading, action: reading.waiting.append(action.request),
     act.Admit: lambda reading, _: reading._let_in(),
