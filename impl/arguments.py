@@ -30,7 +30,7 @@ from spec.vocabulary import (
     Tokens,
     refused,
 )
-from spec.vocabulary.rules import BATCH, INT32, PROMPT, SLOT, SLOT_OR_ANY, Rule, a
+from spec.vocabulary.rules import BATCH, CHUNKS, INT32, PROMPT, SLOT, SLOT_OR_ANY, Rule, a
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 _SMALLEST: Final = float(np.finfo(np.float32).tiny)
@@ -83,6 +83,26 @@ def batch(setup: Setup, entries: Sequence[tuple[int, int] | None]) -> tuple[Ints
             slots[index] = slot(setup, entry[0])
             positions[index] = entry[1] if 0 <= entry[1] < INVALID else -1
     return slots, positions
+
+
+def chunks(setup: Setup, given: Sequence[tuple[int, int]]) -> Ints:
+    """How many tokens each slot reads, i32[S].
+
+    Raises Refused for a slot out of range, two chunks of a slot, and a chunk without a token.
+    """
+    LISTED.require("chunks", given)
+    CHUNKS.require("chunks", tuple(given))
+    counts = np.zeros((setup.geometry.slots,), np.int32)
+    for slot_id, _ in given:
+        if not 0 <= slot_id < setup.geometry.slots:
+            allowed = f"0 to {setup.geometry.slots - 1}"
+            raise refused([Refusal(Reason.SLOT_RANGE, slot_id, allowed)])
+    for chunk in given:
+        if counts[chunk[0]] or chunk[1] < 1:
+            allowed = "one chunk of a slot, of 1 token or more"
+            raise refused([Refusal(Reason.BATCH_POSITIONS, chunk, allowed)])
+        counts[chunk[0]] = min(chunk[1], INVALID)
+    return counts
 
 
 def prompt(setup: Setup, tokens: Tokens, *, name: str = "prompt") -> tuple[Ints, np.int32]:

@@ -293,6 +293,14 @@ class Engine:
         """One decode round."""
         self._call("run_round")
 
+    def mixed_round(self, chunks: Sequence[tuple[int, int]]) -> None:
+        """One round that also reads prompts in parts: for each (slot, count), its next tokens.
+
+        The queued tokens and the chunks are at most `limits.round_tokens` together. The last chunk
+        of a prompt draws its first token.
+        """
+        self._call("mixed_round", arguments.chunks(self.setup, chunks))
+
     def generate(self) -> tuple[int, Reason | None]:
         """Run at most `limits.rounds` rounds: the number done, and why the next one was refused."""
         done, code, _, _ = self._call("generate").tolist()

@@ -12,7 +12,7 @@ from impl.steps.prefix import drop, evict, hit, merge, publish, share
 from impl.steps.queueing import enqueue, pack, purge
 from impl.steps.reset import reset_logical, reset_physical
 from impl.steps.rollback import commit, propose, truncate
-from impl.steps.round import generate, run_round
+from impl.steps.round import generate, mixed_round, run_round
 from impl.steps.sequences import assign, clone, free, free_finished, reserve
 from impl.steps.statistics import stats
 from impl.steps.writing import write
@@ -30,6 +30,7 @@ __all__ = (
     "generate",
     "hit",
     "merge",
+    "mixed_round",
     "pack",
     "prefill_requests",
     "propose",

@@ -55,6 +55,8 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
             engine.evict(tokens, context=action.context)
         case act.Prefill(requests):
             with_a_list(engine.prefill, requests)
+        case act.MixedRound(chunks):
+            with_a_list(engine.mixed_round, chunks)
         case act.Generate():
             return Rounds(*engine.generate())
         case act.Reset(mode):

@@ -96,6 +96,7 @@ def calls_of_engine(engine: Engine) -> dict[str, Callable[[], object]]:
         "drop": engine.drop,
         "prefill": partial(engine.prefill, [Request(id=0, prompt=(0,), params=params)]),
         "round": engine.round,
+        "mixed_round": partial(engine.mixed_round, [(0, 1)]),
         "generate": engine.generate,
         "take_outputs": engine.take_outputs,
         "stats": engine.stats,

@@ -83,6 +83,7 @@ ACTIONS = frozenset(
         act.Prefill,
         act.Propose,
         act.Round,
+        act.MixedRound,
         act.Generate,
         act.Submit,
         act.Admit,

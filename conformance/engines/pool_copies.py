@@ -183,6 +183,7 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
         "publish": (one, one),
         "merge": (one, one),
         "evict": (*arguments.prompt(setup, (1,)), one),
+        "mixed_round": (arguments.chunks(setup, [(0, 1)]),),
         "prefill_requests": (
             arguments.prefill_work(setup, [Request(id=1, prompt=(1,), params=params)]),
         ),

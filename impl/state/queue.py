@@ -91,6 +91,13 @@ def pending(queue: Queue, slot: Int32[Array, ""]) -> Bool[Array, " Q"]:
     return (queue.slots == slot) & (jnp.arange(queue.slots.shape[0]) < queue.filled)
 
 
+def lengths(queue: Queue, slots: int) -> Int32[Array, " {slots}"]:
+    """How many entries belong to each slot."""
+    there = jnp.arange(queue.slots.shape[0]) < queue.filled
+    names = jnp.where(there, queue.slots, INVALID)
+    return jnp.zeros((slots,), jnp.int32).at[names].add(1, mode="drop")
+
+
 def _keep(queue: Queue, kept: Bool[Array, " Q"]) -> Queue:
     size = queue.slots.shape[0]
     kept = kept & (jnp.arange(size) < queue.filled)

@@ -1,8 +1,10 @@
-"""One decode round, done as a whole or refused; `loop` is a while_loop of rounds.
+"""One round, done as a whole or refused: of queued tokens, or of chunks of prompts beside them.
+
+`loop` is a while_loop of rounds of queued tokens.
 
 A refused round changes nothing: every index that it would write to is out of range. So the step
 never selects between two pools, which would copy one. Source: docs/sources.md,
-"Rounds".
+"Rounds" and "Chunks".
 """
 
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from impl.models.protocol import Weights
 from impl.plan import Batch, plan_pages, require_length, require_next, require_pages, sort_batch
 from impl.setup import Setup
 from impl.state import Slots, State, queue
-from impl.status import accepted, first_refusal
+from impl.status import Guard, accepted, first_refusal
 from impl.steps.answer import Answer, done, nothing
 from impl.steps.decode import take_samples
 from impl.steps.writing import forward
@@ -32,18 +34,95 @@ def generate(setup: Setup, weights: Weights, state: State) -> Answer:
     return state, done(), result
 
 
+def mixed_round(setup: Setup, weights: Weights, state: State, chunks: Int32[Array, " S"]) -> Answer:
+    """One round that also reads chunks of prompts: the next `chunks` tokens of each slot."""
+    chunks = jnp.minimum(chunks, setup.geometry.max_len + 1)  # their sum is then an int32
+    guards = (*_require_prompts(state.slots, chunks), *_require_room(setup, state, chunks))
+    batch = _with_chunks(state, chunks, setup)
+    return (*round_of(setup, weights, state, batch, guards), nothing())
+
+
+def _require_prompts(held: Slots, chunks: Int32[Array, " S"]) -> tuple[Guard, ...]:
+    """Every slot with a chunk is in use, has a prompt, and has not finished."""
+    last, reads = chunks.shape[0] - 1, chunks > 0
+    unused, empty, finished = reads & ~held.used, held.prompt_lens == 0, held.finished != 0
+    return (
+        (jnp.any(unused), Reason.SLOT_UNUSED, jnp.argmax(unused), last),
+        (jnp.any(reads & empty), Reason.SLOT_EMPTY, jnp.argmax(reads & empty), last),
+        (jnp.any(reads & finished), Reason.SLOT_FINISHED, jnp.argmax(reads & finished), last),
+    )
+
+
+def _require_room(setup: Setup, state: State, chunks: Int32[Array, " S"]) -> tuple[Guard, ...]:
+    """There is a token; those of chunks are known and not queued; the round has room for all."""
+    width, left = setup.limits.round_tokens, unread(state)
+    tokens, reads = tokens_of_round(state, chunks, width), chunks > 0
+    queued = queue.lengths(state.queue, chunks.shape[0])
+    beyond, waits = reads & (chunks > left), reads & (queued > 0)
+    seen, most = chunks[jnp.argmax(beyond)], left[jnp.argmax(beyond)]
+    return (
+        ((state.queue.filled == 0) & ~jnp.any(reads), Reason.QUEUE_EMPTY, 0, 1),
+        (jnp.any(beyond), Reason.BATCH_UNKNOWN, seen, most),
+        (jnp.any(waits), Reason.BATCH_QUEUED, queued[jnp.argmax(waits)], 0),
+        (tokens > width, Reason.BATCH_WIDTH, tokens, width),
+    )
+
+
+def unread(state: State) -> Int32[Array, " S"]:
+    """How many known tokens of each slot have no cells."""
+    return state.slots.known - state.slots.allocated
+
+
+def tokens_of_round(state: State, chunks: Int32[Array, " S"], width: int) -> Int32[Array, ""]:
+    """How many tokens a round with these chunks writes: those that leave the queue, and theirs."""
+    return jnp.minimum(state.queue.filled, width) + jnp.sum(chunks, dtype=jnp.int32)
+
+
+def _with_chunks(state: State, chunks: Int32[Array, " S"], setup: Setup) -> Batch:
+    """The batch of the tokens that leave the queue and, behind them, those of the chunks.
+
+    Only as many as a round has room for.
+    """
+    width, slots = setup.limits.round_tokens, setup.geometry.slots
+    queued, positions = queue.head(state.queue, width)
+    ends = jnp.cumsum(chunks, dtype=jnp.int32)
+    place = jnp.arange(width, dtype=jnp.int32) - jnp.minimum(state.queue.filled, width)
+    there = (place >= 0) & (place < ends[-1])
+    at = jnp.searchsorted(ends, place, side="right").astype(jnp.int32)
+    at = jnp.minimum(at, slots - 1)
+    after = state.slots.allocated[at] + place - (ends - chunks)[at]
+    return sort_batch(
+        jnp.where(there, at, queued),
+        jnp.where(there, after, positions),
+        seqs=min(slots, width),
+    )
+
+
 def decode_round(setup: Setup, weights: Weights, state: State) -> tuple[State, Int32[Array, "3"]]:
     """Pack, allocate, write, attend, sample, finish, clean up: (state, status)."""
-    geometry, width = setup.geometry, setup.limits.round_tokens
+    width = setup.limits.round_tokens
     slots, positions = queue.head(state.queue, width)
-    batch, held = sort_batch(slots, positions, seqs=min(geometry.slots, width)), state.slots
+    batch = sort_batch(slots, positions, seqs=min(setup.geometry.slots, width))
+    some = (state.queue.filled == 0, Reason.QUEUE_EMPTY, 0, 1)
+    return round_of(setup, weights, state, batch, (some,))
+
+
+def round_of(
+    setup: Setup,
+    weights: Weights,
+    state: State,
+    batch: Batch,
+    guards: tuple[Guard, ...],
+) -> tuple[State, Int32[Array, "3"]]:
+    """A round with this batch, whose queued tokens are the oldest ones. guards: further ones."""
+    geometry, held = setup.geometry, state.slots
     draws = _draws(held, batch)
     grant = plan_pages(state, batch, geometry)
     open_cells = batch.valid & (held.allocated[batch.slots] != held.written[batch.slots])
     proposed = batch.valid & (held.proposed[batch.slots] > 0)
     outputs = state.outputs.filled + jnp.sum(draws, dtype=jnp.int32)
     status = first_refusal(
-        (state.queue.filled == 0, Reason.QUEUE_EMPTY, 0, 1),
+        *guards,
         (jnp.any(open_cells), Reason.UNWRITTEN, jnp.sum(open_cells), 0),
         (jnp.any(proposed), Reason.PROPOSED, jnp.sum(proposed), 0),
         require_next(held.allocated, batch),
@@ -52,7 +131,7 @@ def decode_round(setup: Setup, weights: Weights, state: State) -> tuple[State, I
         (outputs > setup.limits.outputs, Reason.OUTPUTS_FULL, outputs, setup.limits.outputs),
     )
     ok = accepted(status)
-    taken = jnp.where(ok, jnp.sum(batch.valid, dtype=jnp.int32), 0)
+    taken = jnp.where(ok, jnp.minimum(state.queue.filled, setup.limits.round_tokens), 0)
     state = state._replace(queue=queue.pop(state.queue, taken))
     state = commit_pages(state, batch, grant, ok, geometry)
     rows, state = forward(setup, weights, state, batch, ok)

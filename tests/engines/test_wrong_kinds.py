@@ -43,6 +43,7 @@ WITH_FIELDS: tuple[Action, ...] = (
     act.Publish(1, 1),
     act.Hit(1, 2),
     act.Share(0, 1, 2),
+    act.MixedRound(((0, 2), (1, 1))),
     act.Merge(1, 1),
     act.Evict((1, 2)),
     act.Free(2),

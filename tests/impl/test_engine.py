@@ -39,6 +39,7 @@ from spec.machines.actions import (
     Generate,
     Hit,
     Merge,
+    MixedRound,
     Pack,
     Prefill,
     Propose,
@@ -102,6 +103,22 @@ AGAIN: tuple[Action, ...] = (
     Drop(),
 )
 """A text is published, hit, written again and merged with the first; and its page is shared."""
+CHUNKED: tuple[Action, ...] = (
+    *(Reserve(0), Assign(0, (1, 2, 3, 4, 5), params(3), request=1)),
+    *(Reserve(1), Assign(1, (6, 7), params(1), request=2)),
+    MixedRound(((0, 1), (1, 2))),
+    MixedRound(((0, 3),)),
+    Publish(0, 4),
+    *(Reserve(2), Assign(2, (1, 2, 3, 4, 9, 9), params(2), request=3), Hit(2, 4)),
+    MixedRound(((2, 1), (0, 1))),
+    MixedRound(((2, 1),)),
+    MixedRound(()),
+    *(Generate(), TakeOutputs(), FreeFinished()),
+)
+"""Chunks end inside a page and at its end, are the last, follow a hit, and fill a round twice.
+
+Beside a chunk a token is decoded; in the first round a sequence of one token finishes at once.
+"""
 SERVED: tuple[Action, ...] = (
     Prefill(
         (
@@ -132,9 +149,16 @@ def served_until_refused(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("cleanup", "history"),
     deep_after(
-        2, [(CleanupMode.NONE, BY_HAND), *((cleanup, SERVED) for cleanup in reversed(CleanupMode))]
+        3,
+        [
+            *((CleanupMode.NONE, history) for history in (BY_HAND, CHUNKED)),
+            *((cleanup, SERVED) for cleanup in reversed(CleanupMode)),
+        ],
     ),
-    ids=["by hand", *(f"served, {cleanup.value}" for cleanup in reversed(CleanupMode))],
+    ids=[
+        *("by hand", "in chunks"),
+        *(f"served, {cleanup.value}" for cleanup in reversed(CleanupMode)),
+    ],
 )
 def test_the_engine_holds_what_the_specification_holds(
     cleanup: CleanupMode, history: tuple[Action, ...]

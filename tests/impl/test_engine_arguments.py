@@ -36,6 +36,7 @@ from spec.vocabulary import (
 
 REQUEST = request(7, (1,), 2)
 Batch = Sequence[tuple[int, int] | None]
+Chunks = Sequence[tuple[int, int]]
 GOOD: dict[Any, Any] = {
     int: 1,
     int | None: None,
@@ -43,6 +44,7 @@ GOOD: dict[Any, Any] = {
     Params: params(1),
     Batch: [(0, 0)],
     Request: REQUEST,
+    Chunks: [(0, 1)],
     Sequence[Request]: [REQUEST],
     ResetMode: ResetMode.PHYSICAL,
     State: None,
@@ -63,6 +65,11 @@ HOSTILE: dict[Any, tuple[Any, ...]] = {
         *(None, 1, 1.5, "ab", b"ab", {}, {(0, 0)}, (entry for entry in [(0, 0)]), object()),
         *([(0,)], [(0, 0, 0)], [[0, 0]], ["00"], [0], [(True, 0)], [(0, 1.5)], [(None, 0)]),
         *([(0, np.int32(0))], np.zeros((1, 2), np.int32), [(0, 0), None, 7]),
+    ),
+    Chunks: (
+        *(None, 1, 1.5, "ab", b"ab", {}, {(0, 1)}, (entry for entry in [(0, 1)]), object()),
+        *([None], [(0,)], [(0, 1, 1)], [[0, 1]], ["01"], [0], [(True, 1)], [(0, 1.5)]),
+        *([(None, 1)], [(0, np.int32(1))], np.zeros((1, 2), np.int32), [(0, 1), 7]),
     ),
     Request: (None, 1, {}, Request, [REQUEST], (REQUEST,), "request"),
     Sequence[Request]: (
@@ -151,13 +158,13 @@ def test_an_integer_that_is_no_slot_is_refused(
     """An integer out of range for a slot, however large, is refused as SLOT_RANGE."""
     kind = types_of(cls, method)[name]
     call = calls(cls, method, name, served)
-    batches = kind == Batch
+    batches = kind in {Batch, Chunks}
 
     for number in HUGE if name in SLOTS or batches else ():
         with pytest.raises(Refused) as caught:
             call([(number, 0)] if batches else number)
         assert frozenset({Reason.SLOT_RANGE}) == caught.value.reasons, number
-    positions: tuple[int, ...] = (-1, 2**31, 10**30) if batches else ()
+    positions: tuple[int, ...] = (-1, 2**31, 10**30) if kind == Batch else ()
     for number in positions:
         with pytest.raises(Refused, match="BATCH_POSITIONS"):
             call([(0, number)])

@@ -44,6 +44,7 @@ EVERY: dict[str, Callable[[Engine], object]] = {
     "take_events": Engine.take_events,
     "pack": Engine.pack,
     "round": Engine.round,
+    "mixed_round": lambda engine: engine.mixed_round([(0, 1)]),
     "generate": Engine.generate,
     "free_finished": Engine.free_finished,
     "free": lambda engine: engine.free(0),

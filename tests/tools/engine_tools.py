@@ -112,6 +112,8 @@ def _others(engine: Engine, action: Action) -> Any:
             return engine.truncate(slot, length)
         case act.Hit(slot, length):
             return engine.hit(slot, length)
+        case act.MixedRound(chunks):
+            return engine.mixed_round(chunks)
         case act.Share(parent, slot, length):
             return engine.share_prefix(parent, slot, length)
         case act.Publish(slot, length):
