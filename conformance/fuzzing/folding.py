@@ -99,7 +99,8 @@ def _if_smaller(changed: Changed, profile: Profile, size: tuple[int, int, int]) 
 def named(step: Step) -> set[int]:
     """The slots that a step names."""
     fields = {getattr(step, name, None) for name in SLOTS}
-    entries = {entry[0] for entry in getattr(step, "batch", ()) if entry is not None}
+    pairs = (*getattr(step, "batch", ()), *getattr(step, "chunks", ()))
+    entries = {pair[0] for pair in pairs if pair is not None}
     return {slot for slot in fields | entries if type(slot) is int}
 
 
@@ -110,6 +111,8 @@ def relabelled(step: Step, rename: Callable[[int], int]) -> Step:
     }
     if isinstance(step, act.Allocate | act.Write):
         changes["batch"] = tuple(entry and (rename(entry[0]), entry[1]) for entry in step.batch)
+    if isinstance(step, act.MixedRound):
+        changes["chunks"] = tuple((rename(slot), count) for slot, count in step.chunks)
     changed: Step = evolve(step, **changes)
     return changed
 
@@ -269,8 +272,12 @@ def _as_long_as_may_be(one: Told) -> Told:
 def _without_entries(one: Told, gone: Collection[int], below: int | None = None) -> Told | None:
     """The step without the entries of these sequences in its batch; None if no entry is left.
 
-    below: only those of positions below this one.
+    A round loses its chunks of these sequences, and stays. below: only the entries of positions
+    below this one.
     """
+    if isinstance(one.step, act.MixedRound) and below is None:
+        others = tuple(chunk for chunk in one.step.chunks if one.held.get(chunk[0]) not in gone)
+        return evolve(one, step=act.MixedRound(others))
     if not isinstance(one.step, act.Allocate | act.Write):
         return one
     kept = tuple(

@@ -31,6 +31,7 @@ from conformance.refinement.vmapped import Kind, Transitions, part
 from conformance.seeded_bugs import replaced
 from impl import arguments, host
 from impl.status import Guard
+from spec.machines.actions import MixedRound
 from spec.vocabulary import CleanupMode, Geometry, Reason
 
 WIDTH: Final = 8
@@ -38,7 +39,7 @@ WIDTH: Final = 8
 
 LARGER: Final = tuple(
     (rung, Geometry(pages=2, slots=2, page_size=2, pages_per_seq=2), CleanupMode.INCREMENTAL)
-    for rung in ("scheduling", "rollback")
+    for rung in ("scheduling", "rollback", "chunks")
 )
 """Within a few moves a queue fills here, a round lacks a page, and a draft could be cloned."""
 LARGER_STATES: Final = 500
@@ -50,19 +51,23 @@ SCOPES: Final[tuple[tuple[Small, int], ...]] = (
 
 DRIVERS: Final = frozenset({Reason.BATCH_WIDTH, Reason.PREFILL_WIDTH, Reason.STOPS})
 """What does not fit the arrays of an entry point, which the driver refuses."""
+OF_CHUNKS: Final = DRIVERS | {Reason.SLOT_RANGE, Reason.BATCH_POSITIONS}
+"""The same for chunks, which reach the device as one count for each slot."""
 
 HOST: Final = "requests wait on the host, which no graph of refinement has; fuzzing asks it"
 
-_PLACED: Final = "what is queued has its place in the row: nothing too long is queued"
+_PLACED: Final = "what is known has its place in the row: nothing too long is known or queued"
 
 EXPLAINED: Final[dict[str, str]] = {
     "clone: clone 3 SLOT_RANGE": "clone 1 refuses the same child",
-    "generate: decode_round 2 PROPOSED": (
+    "generate: round_of 2 PROPOSED": (
         "no alphabet has drafts and generate; the round that it repeats is asked"
     ),
-    "generate: decode_round 4 TOO_LONG": _PLACED,
+    "generate: round_of 4 TOO_LONG": _PLACED,
+    "mixed_round: round_of 8 PROPOSED": "no alphabet has drafts and chunks; a round is asked",
+    "mixed_round: round_of 10 TOO_LONG": _PLACED,
     "propose: propose 4 TOO_LONG": "a prompt and its limit fit the row: propose 5 refuses the same",
-    "run_round: decode_round 4 TOO_LONG": _PLACED,
+    "run_round: round_of 4 TOO_LONG": _PLACED,
 }
 """For each guard without which refinement does not fail, the reason."""
 
@@ -185,7 +190,7 @@ def driver_noticed(small: Small, function: str, number: int) -> str | None:
             if action is None or not found:
                 continue
             reasons = {refusal.reason for refusal in found}
-            if reasons.isdisjoint(DRIVERS):
+            if reasons.isdisjoint(OF_CHUNKS if isinstance(action, MixedRound) else DRIVERS):
                 continue
             try:
                 asked = contents.ask(setup, chosen.machine, state, action, None)
@@ -194,7 +199,7 @@ def driver_noticed(small: Small, function: str, number: int) -> str | None:
             if isinstance(asked, frozenset):
                 continue
             mask = np.uint32(sum(1 << reason.value for reason in reasons))
-            if not kinds[asked.entry].check(held, asked.call, held, mask):
+            if not jax.jit(kinds[asked.entry].check)(held, asked.call, held, mask):
                 return f"{rung} {geometry_to_text(geometry)}: {move} is not refused as it must be"
     return None
 

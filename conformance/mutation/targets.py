@@ -178,6 +178,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "spec.machines.actions",
             "spec.machines.admission",
             "spec.machines.cache",
+            "spec.machines.chunks",
             "spec.machines.lifecycle",
             "spec.machines.naive",
             "spec.machines.pages",

@@ -47,6 +47,7 @@ SMALL: Final[tuple[Small, ...]] = tuple(
         ("scheduling", (2, 2, 3, 1), CleanupMode.NONE),
         ("rollback", (2, 1, 2, 3), CleanupMode.INCREMENTAL),
         ("rollback", (1, 2, 4, 1), CleanupMode.NONE),
+        ("chunks", (2, 1, 2, 2), CleanupMode.NONE),
         ("prefix", (2, 2, 1, 2), CleanupMode.INCREMENTAL),
     )
 )

@@ -54,6 +54,7 @@ SCOPES: Final = (
     ),
     Scope("rollback", (2, 1, 2, 3)),
     Scope("rollback", (2, 2, 2, 2)),
+    Scope("chunks", (2, 2, 2, 2)),
     Scope("prefix", (2, 2, 2, 2)),
     Scope("prefix", (3, 2, 1, 3)),
     Scope("prefix", (4, 3, 1, 3), ("--pages", "open")),

@@ -55,6 +55,7 @@ from conformance.rungs.record import (
     SEVERAL_SLOTS,
     SHARED_FULL,
     SHORT_POOL,
+    SHORT_ROUNDS,
     SINGLE_CELLS,
     THREE_CHOICES,
     THREE_OWNERS,
@@ -62,6 +63,7 @@ from conformance.rungs.record import (
     TWO_SHORT,
     TWO_SLOTS,
     WHOLE_PAGE,
+    WIDE_ROUNDS,
 )
 from conformance.rungs.registry import CORNERS, corners
 from conformance.rungs.scheduling import CHOICES_SHORT, copies_of_choices
@@ -75,7 +77,7 @@ from spec.table import Sequence
 from spec.vocabulary import Capacity, CleanupMode, Geometry, Limits, Reason, default_limits
 
 POISON: Final = "PoisonDead"
-MACHINE: Final = ladder.machine(ladder.SERVING)
+MACHINE: Final = ladder.machine(ladder.SERVING, "chunks")
 """The rules of the actions that may be refused for lack of pages."""
 POISONED: Final = "poisoned dead cells read past"
 
@@ -352,6 +354,8 @@ def _fills(sizes: Geometry, limits: Limits) -> set[str]:
         FULL_BESIDE: (sizes.slots - 1) * row >= limits.queue,
         LONG_ROWS: row > limits.rounds,
         PART_ROUNDS: limits.round_tokens < min(limits.queue, row),
+        SHORT_ROUNDS: limits.round_tokens < sizes.slots * (sizes.max_len - 1),
+        WIDE_ROUNDS: limits.round_tokens > 1,
     }
     return {word for word, holds in fills.items() if holds}
 

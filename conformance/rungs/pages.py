@@ -38,7 +38,7 @@ from conformance.rungs.shared_generators import (
 )
 from spec import ladder, pool, table
 from spec.machines import actions as act
-from spec.machines import scheduling
+from spec.machines import chunks, scheduling
 from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
 from spec.machines.pages import copying, pages_lacking, reserved_slot, used
 from spec.rung import Machine
@@ -274,7 +274,7 @@ def fill(state: State, drawn: int, *, spare: int, last: Action) -> Action | None
     longest, free = state.geometry.max_len, pool.free_count(state.counts) - spare
     if free < 1:
         return None
-    kept = not isinstance(last, Allocate | act.Round)
+    kept = not isinstance(last, Allocate | act.Round | act.MixedRound)
     apart = {*appended(state, last), *(queued.slot for queued in state.queue)}
     room = [
         slot
@@ -359,7 +359,7 @@ def _fillable(state: State, last: Action) -> int:
 
 def _wanted(state: State, action: Action) -> int:
     """The pages that an action takes, if nothing but a lack of them may refuse it."""
-    if isinstance(action, act.Round):
+    if isinstance(action, act.Round | act.MixedRound):
         return sum(pages_of(state, appended(state, action)))
     return SERVING.pages_wanted(state, action)
 
@@ -534,7 +534,7 @@ def batch_corners(batch: Batch, slots: Collection[int]) -> list[str]:
 
 
 def appended(state: State, action: Action) -> dict[int, int]:
-    """The slots in which an Allocate or a Round appends, ascending, each with its cells after it.
+    """The slots in which an Allocate or a round appends, ascending, each with its cells after it.
 
     Nothing but a lack of pages may refuse the action. Empty for any other action.
     """
@@ -543,6 +543,9 @@ def appended(state: State, action: Action) -> dict[int, int]:
     if isinstance(action, act.Round):
         slots = sorted({queued.slot for queued in scheduling.packed(state)})
         return {slot: allocated(state, slot) + 1 for slot in slots}
+    if isinstance(action, act.MixedRound):
+        batch = by_slot(chunks.batch_of(state, action))
+        return {slot: positions[-1] + 1 for slot, positions in batch.items()}
     return {}
 
 

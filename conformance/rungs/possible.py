@@ -25,6 +25,7 @@ from conformance.rungs.record import (
     RESERVED,
     SEVERAL_PAGES,
     SHORT_POOL,
+    SHORT_ROUNDS,
     THREE_SLOTS,
     TWO_SLOTS,
     WHOLE_PAGE,
@@ -60,12 +61,21 @@ FACTS: Final[Mapping[str, tuple[Needs, ...]]] = {
     BARE: (("Reserve",),),
     NAMED: (("Reserve", "Assign"), ("Prefill",)),
     PROMPT: ((NAMED,), (WAITING, "Admit")),
-    WRITTEN: ((PROMPT, "Allocate", "Write"), ("Prefill",), (WAITING, "Admit")),
+    WRITTEN: (
+        *((PROMPT, "Allocate", "Write"), (BEFORE_CELLS, "MixedRound")),
+        *(("Prefill",), (WAITING, "Admit")),
+    ),
     DRAFT: ((PROMPT, "Propose"),),
     COMMITTABLE: ((DRAFT, WRITTEN, "Allocate", "Write", "Append|Pack|Purge"),),
-    TOKEN: ((PROMPT, "Enqueue|Propose"), ("Prefill",), (WAITING, "Admit")),
-    DECODES: ((WRITTEN, "Enqueue"), ("Prefill",), (WAITING, "Admit")),
-    OUTPUT: (("Prefill",), (WAITING, "Admit"), (DECODES, "Round|Generate")),
+    TOKEN: (
+        *((PROMPT, "Enqueue|Propose"), (BEFORE_CELLS, "MixedRound")),
+        *(("Prefill",), (WAITING, "Admit")),
+    ),
+    DECODES: ((WRITTEN, "Enqueue|MixedRound"), ("Prefill",), (WAITING, "Admit")),
+    OUTPUT: (
+        *(("Prefill",), (WAITING, "Admit"), (BEFORE_CELLS, "MixedRound")),
+        (DECODES, "Round|MixedRound|Generate"),
+    ),
     FINISHED: ((OUTPUT, KEEPS),),
     BEFORE_CELLS: (("Reserve", "Assign"),),
     INDEXED: ((WRITTEN, "Publish", WHOLE_PAGE),),
@@ -92,6 +102,7 @@ DONE: Final[Mapping[type, Needs]] = {
     act.Purge: (SLOT,),
     act.Prefill: (FREE,),
     act.Round: (DECODES,),
+    act.MixedRound: (f"{BEFORE_CELLS}|{DECODES}",),
     act.Admit: (WAITING, FREE),
 }
 """What the state must have where an action is done; nothing for the others."""
@@ -159,6 +170,17 @@ REFUSED_BUT: Final[Mapping[tuple[type, Reason], Needs]] = {
     (act.Round, Reason.UNWRITTEN): (TOKEN, "Allocate"),
     (act.Round, Reason.BATCH_POSITIONS): (TOKEN, "Enqueue", "Assign|Pack|Purge"),
     (act.Write, Reason.BATCH_POSITIONS): (PROMPT,),
+    (act.MixedRound, Reason.BATCH_POSITIONS): (),
+    (act.MixedRound, Reason.BATCH_UNKNOWN): (PROMPT,),
+    (act.MixedRound, Reason.BATCH_QUEUED): (TOKEN,),
+    (act.MixedRound, Reason.BATCH_WIDTH): (f"{BEFORE_CELLS}|Pack|Purge", SHORT_ROUNDS),
+    (act.MixedRound, Reason.UNWRITTEN): (PROMPT, "Allocate"),
+    (act.MixedRound, Reason.OUT_OF_PAGES): (f"{BEFORE_CELLS}|{DECODES}", SHORT_POOL),
+    (act.MixedRound, Reason.OUTPUTS_FULL): (
+        f"{BEFORE_CELLS}|{DECODES}",
+        OUTPUT,
+        f"{FREES}|Free|FreeFinished",
+    ),
     (act.Truncate, Reason.COMMITTED): (WRITTEN,),
     (act.Hit, Reason.TOO_LONG): (BEFORE_CELLS,),
     (act.Hit, Reason.NOT_INDEXED): (BEFORE_CELLS,),
@@ -181,6 +203,7 @@ LACKS: Final[Mapping[tuple[type, Reason], str]] = {
     (act.Reserve, Reason.NO_FREE_SLOT): FREE,
     (act.Clone, Reason.NO_FREE_SLOT): FREE,
     (act.Round, Reason.QUEUE_EMPTY): TOKEN,
+    (act.MixedRound, Reason.QUEUE_EMPTY): TOKEN,
     (act.Admit, Reason.QUEUE_EMPTY): WAITING,
 }
 """What the state must not have where an action is refused for a reason."""

@@ -45,6 +45,8 @@ WHOLE_PAGE: Final = "row with a page and a cell"
 HITS: Final = "row with a page and two cells"
 CHAINS: Final = "row with two pages and a cell"
 MERGES_ASKED: Final = "merges that the caller asks for"
+SHORT_ROUNDS: Final = "prompts of more tokens than a round"
+WIDE_ROUNDS: Final = "round of several tokens"
 LONG_ROWS: Final = "row for more rounds than one call of the loop has"
 """What a corner state may need beside actions: sizes, policies, and what an engine takes."""
 

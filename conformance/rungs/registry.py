@@ -8,6 +8,7 @@ from conformance.history import History, Step
 from conformance.protocol import Action, Result
 from conformance.rungs import (
     admission,
+    chunks,
     lifecycle,
     pages,
     prefix,
@@ -28,6 +29,7 @@ KITS: Final[tuple[RungKit, ...]] = (
     prefix.KIT,
     lifecycle.KIT,
     scheduling.KIT,
+    chunks.KIT,
     admission.KIT,
 )
 ACTIONS: Final[Mapping[type, ActionKit[Any]]] = {

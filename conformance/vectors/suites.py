@@ -5,7 +5,7 @@ once with pages of two cells and once with pages of one. `scheduling` needs the 
 `spec.model` too: every token that is drawn there depends on every cell that is read. `rollback`
 adds drafts to it, at one slot. `admission` needs a host: a request waits until the pages of its
 worst case are free. `prefix` needs an index of pages: beside a table, beside a queue, and beside
-rounds and admission, which take idle pages.
+rounds and admission, which take idle pages. `chunks` adds rounds that read prompts in parts.
 """
 
 from collections.abc import Iterator
@@ -23,6 +23,7 @@ from conformance.rungs.record import Move
 from conformance.rungs.shared_moves import allocating, fixed, writing
 from spec import ladder
 from spec.machines import actions as act
+from spec.machines import naive
 from spec.machines.actions import Action
 from spec.rung import Machine
 from spec.state import State
@@ -151,6 +152,7 @@ def suites() -> tuple[Suite, ...]:
         _index_suite(),
         _hits_suite(),
         _idle_suite(),
+        _chunks_suite(),
     )
 
 
@@ -263,6 +265,36 @@ def _idle_suite() -> Suite:
         act.Share(0, 1, 2),
         act.Free(0),
         act.FreeFinished(),
+    )
+
+
+def _chunks_suite() -> Suite:
+    """Two prompts are read in parts: after a hit too, beside a queued token, and to a stop."""
+    geometry = Geometry(pages=2, page_size=2, slots=2, pages_per_seq=2)
+    text = (1, 1, 1)
+    first, _ = naive.generate(text, Params(max_new=1))
+    chunks = (((0, 1),), ((0, 2),), ((1, 1),), ((2, 1),), ((1, 1), (0, 1)), ((0, 1), (0, 1)), ())
+    asked: tuple[Action, ...] = (
+        *map(act.Reserve, range(geometry.slots)),
+        act.Assign(0, text, Params(max_new=1), 1),
+        act.Assign(0, (4,), Params(max_new=3), 3),
+        act.Assign(1, text, Params(max_new=1, stops=(first,)), 2),
+        act.Propose(0, (1,)),
+        act.Publish(0, 2),
+        act.Hit(1, 2),
+        *map(act.MixedRound, chunks),
+        act.Free(0),
+    )
+    return Suite(
+        name="chunks",
+        level="chunks",
+        instance=instances.instance("chunks", geometry, CleanupMode.NONE),
+        moves=(
+            *(fixed(action, str(action)) for action in asked),
+            allocating("allocate(0)", (0, 0)),
+        ),
+        actions=frozenset({*map(type, asked), act.Allocate}),
+        texts=True,
     )
 
 

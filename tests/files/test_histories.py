@@ -53,6 +53,7 @@ EVERYTHING: History = (
     act.Purge(0),
     act.Prefill((Request(id=9, prompt=(1,), params=PARAMS, n_generations=2),)),
     act.Round(),
+    act.MixedRound(((0, 2), (1, 1))),
     act.Generate(),
     act.Submit(Request(id=10, prompt=(2**31 - 1,), params=Params(max_new=1))),
     act.Admit(),

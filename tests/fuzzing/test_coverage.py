@@ -45,7 +45,9 @@ from conformance.rungs.record import (
     THREE_CHOICES,
     THREE_OWNERS,
     TWO_SHORT,
+    TWO_SLOTS,
     WHOLE_PAGE,
+    WIDE_ROUNDS,
 )
 from conformance.rungs.registry import CORNERS
 from conformance.rungs.sharing import SHARED
@@ -86,6 +88,8 @@ SIZES = frozenset(
         THREE_CHOICES,
         THREE_OWNERS,
         TWO_SHORT,
+        TWO_SLOTS,
+        WIDE_ROUNDS,
     }
 )
 """The other words that corner states ask for."""

@@ -48,9 +48,22 @@ def test_the_guards_of_the_driver_are_left_out_too() -> None:
         "driver: batch 0 BATCH_WIDTH": True,
         "driver: check_prefill 0 PREFILL_WIDTH": False,
         "driver: check_stops 0 STOPS": True,
+        "driver: chunks 0 SLOT_RANGE": False,
+        "driver: chunks 1 BATCH_POSITIONS": False,
     } == {guard: told is not None for guard, told in found.items()}
     chosen = instance("lifecycle", TINY[1])
     assert "allocate(wide)" in {move.name for move in chosen.moves}
+
+
+def test_the_guards_of_chunks_are_left_out_too() -> None:
+    """A chunk of no slot, and one of no token, have no place in the count of each slot."""
+    small = ("chunks", TINY[1], TINY[2])
+    found = [guards.driver_noticed(small, "chunks", number) for number in range(2)]
+
+    assert [
+        "mixed_round(1: 1) raises IndexError",
+        "mixed_round(0: 0) is not refused as it must be",
+    ] == [told and told.partition(": ")[2] for told in found]
 
 
 def test_what_is_not_noticed_must_be_explained(

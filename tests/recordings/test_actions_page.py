@@ -78,7 +78,7 @@ def histories() -> Iterator[Asked]:
 
 
 def by_hand() -> Iterator[Asked]:
-    """A share of cells whose tokens are queued, which random histories hardly ever ask for."""
+    """A share and a hit of cells whose tokens are queued; random histories hardly ever ask."""
     sizes, cells = geometry(pages=4, page_size=1, slots=2, pages_per_seq=4), span(0, 0, 3)
     state = WHOLE.initial(sizes, limits(sizes))
     for action in (
@@ -89,6 +89,7 @@ def by_hand() -> Iterator[Asked]:
     ):
         state = WHOLE.step(state, action)
     yield state, act.Share(0, 1, 2)
+    yield WHOLE.step(state, act.Publish(0, 2)), act.Hit(1, 2)
 
 
 def drawn(state: State, rng: Random, number: int) -> Action:
@@ -103,6 +104,7 @@ def drawn(state: State, rng: Random, number: int) -> Action:
     ]
     waiting = [request.id for request in state.waiting] or [0]
     used, written, allocated = rng.choice(lengths)
+    chunks = tuple((at, rng.choice((1, 1, 2))) for at, _, _ in rng.sample(lengths, 1))
     wild: tuple[Callable[[], Action], ...] = (
         lambda: act.Submit(evolve(request_of(state, rng, number), id=rng.randrange(4))),
         lambda: act.Submit(evolve(request_of(state, rng, number), params=words)),
@@ -121,6 +123,8 @@ def drawn(state: State, rng: Random, number: int) -> Action:
         lambda: act.Enqueue(used, 1),
         lambda: act.Hit(used, state.geometry.page_size),
         lambda: act.Share(other, used, state.geometry.page_size),
+        lambda: act.MixedRound(chunks * rng.choice((1, 1, 1, 0, 2))),
+        lambda: act.MixedRound((*chunks, (slot, rng.randrange(3)))),
         lambda: act.Assign(slot, (1,) * rng.randrange(1, 9), words, rng.randrange(4)),
         lambda: act.Prefill((evolve(request_of(state, rng, number), params=words),)),
         lambda: act.Propose(slot, (1,) * rng.randrange(1, 12)),

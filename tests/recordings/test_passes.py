@@ -13,6 +13,7 @@ from attrs import evolve
 from conformance.recordings import required, validate
 from conformance.recordings.format import FIELDS, VERSION, Header, profile_of, saw_to_data
 from conformance.recordings.required import EVERYTHING, NOTHING
+from conformance.rungs.chunks import BESIDE, SEVERAL
 from conformance.rungs.coverage import Coverage, offered_by
 from conformance.rungs.pages import FULL, PAGE_REUSED, REFUSED
 from conformance.rungs.sharing import SHARED
@@ -225,7 +226,8 @@ LESS_DRAWN = "round that draws for as many as the outputs have room for, and pac
 WITHOUT = {
     ("queue", 1): {LESS_DRAWN},
     ("queue", 30): {f"{name}: QUEUE_FULL" for name in QUEUEING},
-    ("round_tokens", 30): {LESS_DRAWN},
+    ("round_tokens", 1): {BESIDE, SEVERAL},
+    ("round_tokens", 30): {LESS_DRAWN, "MixedRound: BATCH_WIDTH"},
 }
 """What a limit of this size rules out, beside what the default ones do."""
 

@@ -108,6 +108,12 @@ def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR09
     if kind is act.Share:
         pairs = ((parent, slot) for parent in slots for slot in slots)
         yield from (act.Share(*pair, length) for pair in pairs for length in cells)
+    if kind is act.MixedRound:
+        whole = tuple((slot, 1) for slot in range(sizes.slots))
+        yield from (act.MixedRound(chunks) for chunks in ((), ((0, 1), (0, 1)), whole))
+        yield from (
+            act.MixedRound(((slot, count),)) for slot in slots for count in (1, 2, sizes.max_len)
+        )
     if kind is act.Merge:
         yield from (act.Merge(slot, entry) for slot in slots for entry in range(3))
     if kind is act.Evict:
@@ -164,6 +170,7 @@ EXACT = [
     (WAITING - {act.Submit}, ONE_SLOT, CleanupMode.INCREMENTAL),
 ]
 """Engines that are large enough for all that their actions can bring about."""
+CHUNKS = QUEUE.difference({act.Round}).union({act.MixedRound})
 INDEX = CLONES.difference({act.Clone}).union(prefix.RUNG.rules)
 SMALLER = [
     (INDEX, small(pages=2, page_size=1, slots=1, pages_per_seq=3), CleanupMode.NONE),
@@ -177,6 +184,10 @@ SMALLER = [
     (QUEUE, ONE_SLOT, CleanupMode.END),
     (QUEUE - {act.Enqueue}, ONE_SLOT, CleanupMode.NONE),
     (QUEUE - {act.Write}, ONE_SLOT, CleanupMode.NONE),
+    (CHUNKS, ONE_SLOT, CleanupMode.NONE),
+    (CHUNKS, ONE_SLOT, CleanupMode.INCREMENTAL),
+    (CHUNKS - {act.Assign, act.Enqueue}, ONE_SLOT, CleanupMode.NONE),
+    (CHUNKS - {act.Allocate, act.Enqueue}, TWO_SLOTS, CleanupMode.END),
     (WAITING, ONE_SLOT, CleanupMode.NONE),
     (WAITING, ONE_SLOT, CleanupMode.INCREMENTAL),
     (SERVES, ONE_SLOT, CleanupMode.NONE),

@@ -45,6 +45,7 @@ from conformance.rungs.record import (
     SEVERAL_SLOTS,
     SHARED_FULL,
     SHORT_POOL,
+    SHORT_ROUNDS,
     SINGLE_CELLS,
     THREE_CHOICES,
     THREE_OWNERS,
@@ -52,6 +53,7 @@ from conformance.rungs.record import (
     TWO_SHORT,
     TWO_SLOTS,
     WHOLE_PAGE,
+    WIDE_ROUNDS,
 )
 from conformance.rungs.scheduling import CHOICES_SHORT
 from conformance.rungs.sharing import SHARED
@@ -134,6 +136,8 @@ OF_LIMITS: dict[str, Callable[[Geometry, Limits, int], bool]] = {
     PART_ROUNDS: lambda _, limits, row: (
         limits.queue > limits.round_tokens and row > limits.round_tokens
     ),
+    SHORT_ROUNDS: lambda sizes, limits, row: sizes.slots * (row + 1) >= limits.round_tokens + 1,
+    WIDE_ROUNDS: lambda _sizes, limits, _row: limits.round_tokens >= 2,
 }
 """For each word of the limits, whether it is true. row: the most tokens of a slot that wait."""
 

@@ -13,15 +13,16 @@ from spec_engine import SpecEngine, small
 
 from conformance.lockstep.lockstep import Lockstep
 from conformance.protocol import Action, Engine, Result
+from conformance.rungs.chunks import unread
 from conformance.rungs.registry import legal_results
 from spec import ladder
 from spec.cells import POISON
-from spec.machines.actions import Admit, Generate, Release, Submit
+from spec.machines.actions import Admit, Generate, MixedRound, Release, Submit
 from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, STANDARD, Capacity, CleanupMode, Geometry, default_limits
 
-MACHINE: Final = ladder.machine("admission", "window", "prefix")
+MACHINE: Final = ladder.machine("admission", "chunks", "window", "prefix")
 ROOMY: Final = small(pages=12, page_size=2, slots=4, pages_per_seq=5)
 """Sizes without a window."""
 WINDOWED: Final = evolve(ROOMY, window=3)
@@ -64,6 +65,8 @@ def drawn(
             step = Admit()
         elif other == 2 and state.queue:
             step = Generate()
+        elif other == 3 and seed % 3 < 2 and unread(state):
+            step = MixedRound(((unread(state)[0], 1),))
         elif seed % 3 == 2 and other > 3:
             step = indexing(state, rng, number)
         if isinstance(step, Release) and sizes.window is None:
