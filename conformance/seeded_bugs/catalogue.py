@@ -8,6 +8,7 @@ from typing import Final
 from conformance.seeded_bugs import (
     Plant,
     attention,
+    chunks,
     counts_and_clones,
     lifecycle,
     pages,
@@ -24,6 +25,7 @@ FAMILIES: Final[dict[str, tuple[Plant, ...]]] = {
     "rollback": rollback.PLANTS,
     "attention": attention.PLANTS,
     "prefix": prefix.PLANTS,
+    "chunks": chunks.PLANTS,
 }
 """Every plant, by the part of the engine that it changes."""
 
@@ -49,7 +51,8 @@ NOT_YET: Final[dict[str, str]] = {
     "EV4": "transfers between tiers: nothing is loaded under a page of another tier",
     "HG8": "release behind a sliding window: no row has a hole that a publication could enter",
     "HG9": "groups of layers with states: a hit is of one kind of page",
-    "CP6": "hits in a chunked prefill: a hit is an action of its own, and costs no budget",
+    "CP4": "victims of a preemption: nothing is preempted, and no pass over a list is cut short",
+    "CP5": "a skip past what does not fit: requests are admitted in the order of arrival alone",
     "MH5": "several hosts: none can find another length of a hit",
 }
 """Rows of the catalogue of real bugs that the engine cannot have, and the missing mechanism."""

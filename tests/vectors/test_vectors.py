@@ -26,7 +26,7 @@ from conformance.protocol import RESULTS, Action, EngineFailed, Result
 from conformance.recordings.fields import fields_of, plain_result
 from conformance.recordings.format import Header, Line
 from conformance.recordings.validate import validate
-from conformance.rungs import prefix
+from conformance.rungs import chunks, prefix
 from conformance.rungs.prefix import AFTER_RELEASE, takes_idle
 from conformance.rungs.registry import KITS
 from conformance.seeded_bugs import planted
@@ -92,6 +92,7 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
         "index": (556, 767),
         "hits": (401, 300),
         "idle": (834, 669),
+        "chunks": (1090, 322),
     } == sizes
 
 
@@ -685,18 +686,27 @@ def test_every_corner_state_of_the_index_is_there(covers: list[Cover]) -> None:
     assert OF_PREFIX == {*prefix.KIT.corners} - shown
 
 
+def test_every_corner_state_of_chunks_is_there(covers: list[Cover]) -> None:
+    """No corner state of the rung is missing in the suite of its level."""
+    (cover,) = (cover for cover in covers if cover.suite.name == "chunks")
+    shown = {item.rpartition(" (")[0] for item in cover.counts}
+
+    assert {*chunks.KIT.corners} <= shown
+
+
 @pytest.mark.parametrize(
     ("name", "bug"),
     deep_after(
-        2,
+        3,
         [
-            *(("hits", "PX4"), ("index", "PX1"), ("idle", "PX1b"), ("hits", "PX3")),
-            *((name, None) for name in ("index", "hits", "idle")),
+            *(("hits", "PX4"), ("index", "PX1"), ("chunks", "CP2")),
+            *(("idle", "PX1b"), ("hits", "PX3"), ("chunks", "CP1")),
+            *((name, None) for name in ("index", "hits", "idle", "chunks")),
             *(("index", bug) for bug in ("RC3", "RC6", "CL5", "PX8", "EV1b", "EV4b")),
         ],
     ),
 )
-def test_bugs_of_the_index_are_caught(
+def test_bugs_of_index_and_chunks_are_caught(
     covers: list[Cover], name: str, bug: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each planted bug is caught by the suite that asks for it; the engine without one passes."""
