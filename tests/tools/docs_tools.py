@@ -38,6 +38,7 @@ TEXTS = {
     "docs/attention.md": (6, "formulas"),
     "docs/probabilistic-bound.md": (8, "formulas"),
     "docs/index.md": (1, "a formula"),
+    "docs/chunks.md": (1, "a picture"),
     "docs/adapters.md": (1, "a file that its reader writes"),
     "docs/vectors.md": (1, "the words of a format, with remarks"),
 }
