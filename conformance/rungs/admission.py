@@ -5,8 +5,9 @@ from typing import Final
 
 from conformance.history import Step
 from conformance.rungs.pages import at_edge
+from conformance.rungs.prefix import make_idle, use_up_pages
 from conformance.rungs.record import ActionKit, RungKit, Session
-from conformance.rungs.scheduling import ROUND
+from conformance.rungs.scheduling import ROUND, make_room
 from conformance.rungs.shared_generators import (
     Digits,
     cells_in,
@@ -17,7 +18,7 @@ from conformance.rungs.shared_generators import (
     when,
 )
 from conformance.rungs.simpler import simpler_requests
-from spec.machines.actions import Admit, Prefill, Submit
+from spec.machines.actions import Admit, Prefill, Publish, Reserve, Submit
 from spec.state import State
 from spec.vocabulary import Params, Request
 
@@ -60,6 +61,19 @@ def admit_at_edge(session: Session, drawn: int) -> Step:
     return Admit()
 
 
+def admit_to_idle(session: Session, drawn: int) -> Step:
+    """Admit where idle pages of the index alone are left, and a slot."""
+    digits = Digits(drawn)
+    if not {Publish, Reserve} <= session.actions:
+        return admit_at_edge(session, drawn)
+    if not session.state.waiting:
+        session.take(Submit(_little(session.state, digits, session.next_id())))
+    make_idle(session, digits)
+    make_room(session, Reserve(), digits)
+    use_up_pages(session, digits, slots=session.state.geometry.slots - 1)
+    return Admit()
+
+
 def _little(state: State, digits: Digits, serial: int) -> Request:
     """A request of a page or two."""
     length = 1 + digits.below(min(state.geometry.page_size + 1, state.geometry.max_len - 1))
@@ -94,6 +108,7 @@ KIT: Final = RungKit(
             "admit": when(_has_waiting, constant(Admit()), "submit"),
             "admit_again": rarely(3, constant(Admit()), "admit"),
             "admit_at_edge": admit_at_edge,
+            "admit_to_idle": rarely(2, admit_to_idle, "admit"),
             "take_its_name": rarely(2, when(_has_waiting, take_its_name, "submit"), "serve"),
             "serve": when(has_queued, ROUND, "admit"),
         }

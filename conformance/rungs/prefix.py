@@ -222,7 +222,7 @@ def _begin(session: Session, chain: Tokens, context: int, digits: Digits) -> int
     if digits.rarely(2):
         session.take(_beside(session.state, slot, digits))
     if digits.rarely(12):
-        _take_others(session, slot, digits)
+        use_up_pages(session, digits, but=slot)
     return slot
 
 
@@ -311,7 +311,7 @@ def staircase(session: Session, drawn: int) -> Step:
 def refill(session: Session, drawn: int) -> Step:
     """A page that others extend is evicted; the pages get other texts, and become idle in turn."""
     digits = Digits(drawn)
-    _make_idle(session, digits)
+    make_idle(session, digits)
     state = session.state
     extended = [
         entry
@@ -333,7 +333,7 @@ def refill(session: Session, drawn: int) -> Step:
 def take_idle(session: Session, drawn: int) -> Step:
     """What is published becomes idle, and the pages of the pool are taken until one is evicted."""
     digits = Digits(drawn)
-    _make_idle(session, digits)
+    make_idle(session, digits)
     return _take_until_evicted(session, digits)
 
 
@@ -374,18 +374,20 @@ def clone_to_idle(session: Session, drawn: int) -> Step:
     parents = [slot for slot in session.state.live if needs_page(session.state, slot)]
     if not parents:
         return _next_page(session.state, digits)
-    _take_others(session, parents[0], digits, slots=sizes.slots - 1)
+    use_up_pages(session, digits, but=parents[0], slots=sizes.slots - 1)
     return Clone(parents[0], None, 1 + digits.below(5))
 
 
-def _take_others(session: Session, slot: int, digits: Digits, *, slots: int | None = None) -> None:
-    """Other slots get pages, until idle ones alone are left or rows are full.
+def use_up_pages(
+    session: Session, digits: Digits, *, but: int | None = None, slots: int | None = None
+) -> None:
+    """Slots get pages, until idle ones alone are left or rows are full.
 
-    slots: the most slots that are in use then; all of them without.
+    but: a slot that gets none. slots: the most slots that are in use then; all of them without.
     """
     for _ in range(2 * session.state.geometry.pages):
         state = session.state
-        more = _next_page(state, digits, but=slot)
+        more = _next_page(state, digits, but=but)
         if pool.free_count(state.counts) <= len(index.idle(state.indexed, state.counts)):
             return
         if isinstance(more, Reserve) and len(used_slots(state)) == slots:
@@ -395,7 +397,7 @@ def _take_others(session: Session, slot: int, digits: Digits, *, slots: int | No
         session.take(more)
 
 
-def _make_idle(session: Session, digits: Digits) -> None:
+def make_idle(session: Session, digits: Digits) -> None:
     """Publish what can be, and free a slot with pages of the index."""
     for slot in _publishable(session.state):
         session.take(Publish(slot, session.state.committed[slot]))
