@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 from spec_engine import ACTIONS, MACHINE, SpecEngine, make, small
 from spec_tools import ONE, SERVING, grown
 from toy_engine import Adapter, Allocator
@@ -613,11 +614,14 @@ def test_a_rare_outcome_is_required_of_a_long_run() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [
-        (act.Submit, Reason.STOPS),
-        (act.Write, Reason.SLOT_UNUSED),
-        (act.Clone, Reason.SLOT_FINISHED),
-    ],
+    deep_after(
+        2,
+        [
+            (act.Write, Reason.SLOT_UNUSED),
+            (act.Clone, Reason.SLOT_FINISHED),
+            (act.Submit, Reason.STOPS),
+        ],
+    ),
 )
 def test_an_engine_that_lacks_a_guard_is_noticed(kind: type, reason: Reason) -> None:
     """A guard of the specification that nobody lists is asked for all the same."""

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 import toy_engine
+from deep import deep_after
 
 from conformance.fuzzing import suite
 from conformance.fuzzing.suite import COVERAGE, Answer, Where, judge, read_known
@@ -201,7 +202,7 @@ class Exits(toy_engine.Adapter):
 """
 
 
-@pytest.mark.parametrize("where", [(), ("--kvspec-in-process",)])
+@pytest.mark.parametrize("where", deep_after(1, [((),), (("--kvspec-in-process",),)]))
 def test_an_engine_that_exits_does_not_end_the_tests(
     tmp_path: Path, where: tuple[str, ...]
 ) -> None:

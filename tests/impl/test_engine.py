@@ -149,7 +149,7 @@ def served_until_refused(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("cleanup", "history"),
     deep_after(
-        3,
+        2,
         [
             *((CleanupMode.NONE, history) for history in (BY_HAND, CHUNKED)),
             *((cleanup, SERVED) for cleanup in reversed(CleanupMode)),

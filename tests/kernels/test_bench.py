@@ -101,6 +101,7 @@ def planned(
     return shape_of(q, pool, np.broadcast_to(np.int32(0), (rows, row)), **options)
 
 
+@pytest.mark.deep
 def test_the_shapes_are_of_every_kind_that_drawn_points_have() -> None:
     """Whatever the kernel decides by its static shape, the bench has jobs of either kind."""
     tried, drawn_ones = set[tuple[str, object]](), set[tuple[str, object]]()

@@ -350,6 +350,7 @@ def test_a_token_of_decoding_costs_what_it_should() -> None:
     assert found.decode.per_token <= 2.05
 
 
+@pytest.mark.deep
 @needs_libtpu
 def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
     """jax's kernel with its default sizes has too little memory, and so has its reproducer."""

@@ -81,7 +81,7 @@ def wanted_of(capacity: Capacity) -> list[str]:
     return Coverage().coverable(offered_by(profile, sizes, poisonable=False))
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", deep_after(2, POLICIES))
 def test_an_engine_with_a_policy_holds(policy: str) -> None:
     """Nothing is found, and every outcome and corner of the policy is reached."""
     capacity = POLICIES[policy]

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from deep import deep_after
 from drawn_histories import Wrapped, engine_of
 from index_draws import drawn
 
@@ -99,7 +100,7 @@ def test_wrong_events_violate_evt(name: str) -> None:
     assert told in found.message
 
 
-@pytest.mark.parametrize("every", [1, 7])
+@pytest.mark.parametrize("every", deep_after(1, [7, 1]))
 def test_the_events_of_our_engine_lead_to_its_index(every: int) -> None:
     """Also where they are asked for seldom, and after resets."""
     follow(called(lambda: make(SIZES, default_limits(SIZES), CleanupMode.END)), every=every)

@@ -55,6 +55,7 @@ def test_wrong_vectors_fail_the_right_engine(some: list[Vector]) -> None:
     assert found["our engine, other reasons of a refusal"].passed < 15
 
 
+@pytest.mark.deep
 def test_a_judge_that_forgets_a_comparison_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A judge that compares no field accepts illegal histories, and they are counted and told."""
     take = Judge.take

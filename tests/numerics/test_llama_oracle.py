@@ -229,6 +229,7 @@ def test_a_temperature_that_is_raised_is_told(
     assert all("logits and temperature" in one for one in told)
 
 
+@pytest.mark.deep
 def test_the_first_of_equal_logits_is_taken(
     weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,7 +413,7 @@ def test_narrow_pages_that_are_not_copied_are_seen(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "page_size"), [("float32", 1), *((dtype, 16) for dtype in DTYPES)]
+    ("dtype", "page_size"), deep_after(2, [("float32", 1), *((dtype, 16) for dtype in DTYPES)])
 )
 def test_far_cells_are_those_of_the_oracle_in_every_dtype(dtype: str, page_size: int) -> None:
     """K and V of a long text are as near to the oracle as the dtype allows."""

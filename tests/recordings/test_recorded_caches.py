@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deep import deep_after
 from prefix_toys import BUGS, POLICIES, PrefixToy, make
 from recording_tools import lines, recorded, recorded_alone, rewrite
 from spec_engine import small
@@ -51,7 +52,7 @@ def test_what_a_cache_does_unasked_is_legal(tmp_path: Path, policy: str) -> None
     assert outcome.coverage.corners["Allocate takes an idle page"]
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", deep_after(8, BUGS))
 def test_each_bug_of_a_cache_is_illegal_on_its_line(tmp_path: Path, bug: str) -> None:
     """The line is the one on which lockstep finds it, and the shortest part has the same cause."""
     policy = NEEDS.get(bug, "as vLLM")

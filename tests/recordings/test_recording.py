@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from capacity_toys import AHEAD, BOTH, LAZY, LAZY_WHOLE, WHOLE, FrugalAdapter
+from deep import deep_after
 from recording_tools import appending, drafting, recorded, rewrite, table, whole
 from spec_engine import small
 from toy_engine import BUGS, make
@@ -66,7 +67,7 @@ POLICIES = (
 )
 
 
-@pytest.mark.parametrize("capacity", POLICIES, ids=str)
+@pytest.mark.parametrize("capacity", deep_after(2, reversed(POLICIES)))
 @pytest.mark.parametrize(("engine", "level"), [(table, "lifecycle"), (whole, "scheduling")])
 def test_what_is_done_under_a_policy_is_legal_under_that_policy_alone(
     tmp_path: Path, engine: Callable[..., Engine], level: str, capacity: Capacity

@@ -149,6 +149,7 @@ def test_the_users_own_folder_is_used(tmp_path: Path) -> None:
     reserved(tmp_path, **{VARIABLE: "/dev/null/nowhere"})
 
 
+@pytest.mark.deep
 def test_damaged_entries_are_compiled_again(tmp_path: Path) -> None:
     """An entry that is cut off, empty or altered is compiled again without a message."""
     reserved(tmp_path, HOME=tmp_path)

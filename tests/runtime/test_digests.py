@@ -27,7 +27,7 @@ print(json.dumps(sorted(filter(None, files))))
 """
 
 
-@pytest.mark.parametrize("method", deep_after(3, JUDGES))
+@pytest.mark.parametrize("method", deep_after(1, JUDGES))
 def test_what_python_loads_is_imported(method: str) -> None:
     """Every file of ours that a new process has loaded after the import is among those found."""
     run = subprocess.run(
