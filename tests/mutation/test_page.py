@@ -345,10 +345,7 @@ def test_every_explanation_is_of_a_mutant() -> None:
 def test_every_survivor_on_a_page_that_counts_has_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And no reason is of a mutant that is neither on a page nor in the code.
-
-    A mutant on a page of earlier code, which is no longer in the code, keeps its reason there.
-    """
+    """And no reason is of a mutant that is neither on a page nor in the code."""
     monkeypatch.setattr(page, "EQUIVALENT", explained.EQUIVALENT)
     monkeypatch.setattr(page, "MISSED", explained.MISSED)
     pages = "".join(one.read_text() for one in sorted(PAGES.glob("*.md")))
@@ -357,6 +354,7 @@ def test_every_survivor_on_a_page_that_counts_has_its_reason(
     assert page.UNEXPLAINED not in pages
     assert page.explained_anew(pages) == pages
     assert [] == [one for one in explained.MISSED if one not in names and f"`{one}`" not in pages]
+    # A page of earlier code keeps the reason of a mutant that is gone.
     left_out = re.findall("^- `(.*)`: equivalent(?:, not judged)?: ", pages, re.MULTILINE)
     assert [] == sorted(set(left_out) & names - set(explained.EQUIVALENT))
 

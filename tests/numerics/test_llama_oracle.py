@@ -343,6 +343,7 @@ def adds_what_is_apart(pool: jax.Array, source: Any, destination: Any) -> jax.Ar
         ],
     ),
 )
+@pytest.mark.deep
 def test_arithmetic_on_junk_is_seen(
     where: str, planted: object, told: str, weights: LlamaWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,7 +439,7 @@ def test_numbers_of_pages_that_do_not_fit_are_seen(monkeypatch: pytest.MonkeyPat
     assert told.startswith(where)
 
 
-@pytest.mark.parametrize("dtype", [one for one in DTYPES if one != "float32"])
+@pytest.mark.parametrize("dtype", deep_after(1, [one for one in DTYPES if one != "float32"]))
 def test_rotations_of_rounded_positions_are_seen(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

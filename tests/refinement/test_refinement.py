@@ -292,7 +292,7 @@ def test_a_planted_bug_gives_a_shortest_history(plant: str, history: tuple[str, 
 @pytest.mark.parametrize(
     ("name", "geometry", "states", "transitions", "illegal", "sample"),
     [
-        ("lifecycle", TINY, 376, 4016, 18504, 100),
+        pytest.param("lifecycle", TINY, 376, 4016, 18504, 100, marks=pytest.mark.deep),
         pytest.param("scheduling", WIDE, 946, 13335, 35857, 0, marks=pytest.mark.deep),
     ],
 )

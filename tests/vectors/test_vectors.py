@@ -697,9 +697,9 @@ def test_every_corner_state_of_chunks_is_there(covers: list[Cover]) -> None:
 @pytest.mark.parametrize(
     ("name", "bug"),
     deep_after(
-        2,
+        1,
         [
-            *(("index", "PX1"), ("chunks", "CP2"), ("hits", "PX4")),
+            *(("chunks", "CP2"), ("index", "PX1"), ("hits", "PX4")),
             *(("idle", "PX1b"), ("hits", "PX3"), ("chunks", "CP1")),
             *((name, None) for name in ("index", "hits", "idle", "chunks")),
             *(("index", bug) for bug in ("RC3", "RC6", "CL5", "PX8", "EV1b", "EV4b")),
