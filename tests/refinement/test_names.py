@@ -221,6 +221,7 @@ def test_a_plant_that_looks_at_names_is_caught_by_one_half_or_the_other(
     assert caught == tuple(number > 0 for number in found), found
 
 
+@pytest.mark.deep
 def test_a_bug_that_looks_at_no_name_is_caught_by_the_specification_alone() -> None:
     """A clone that does not count is as wrong under every name, and its history leads to it."""
     with planted("RC2"):
@@ -276,7 +277,7 @@ def test_renamed_states_with_contents_are_refined(
         assert wrong_one == any(word.startswith("new names of slots [") for word in told)
 
 
-@pytest.mark.parametrize(("rung", "most"), [("lifecycle", 1_000), ("prefix", 1_000)])
+@pytest.mark.parametrize(("rung", "most"), deep_after(1, [("prefix", 1_000), ("lifecycle", 1_000)]))
 def test_a_renamed_state_is_encoded_as_it_is_renamed_in_the_engine(rung: str, most: int) -> None:
     """Encoding and renaming commute, where tokens keep their names."""
     chosen = instance(rung, sizes((2, 2, 1, 2)))
