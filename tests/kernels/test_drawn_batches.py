@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 from attrs import evolve, fields
-from deep import deep_after
 from hypothesis import Phase, given, seed, settings
 
 from conformance.kernels import batches
@@ -76,7 +75,8 @@ def test_a_sequence_gets_the_queries_that_it_wants(wanted: tuple[int, ...]) -> N
         assert min(queries, cells, sizes.tokens - before - after) == lens[index][0]
 
 
-@pytest.mark.parametrize("name", deep_after(0, SHAPES))
+@pytest.mark.deep
+@pytest.mark.parametrize("name", SHAPES)
 def test_all_that_is_promised_is_drawn(name: str) -> None:
     """Each flag has both values, each needle its place, and each edge of pages and steps is met."""
     sizes, found = SHAPES[name], every(name)

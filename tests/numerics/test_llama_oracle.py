@@ -114,7 +114,8 @@ NARROW = (
 )
 
 
-@pytest.mark.parametrize("model", deep_after(0, NARROW))
+@pytest.mark.deep
+@pytest.mark.parametrize("model", NARROW)
 def test_narrow_models_draw_what_the_oracle_draws(model: Llama) -> None:
     """But for tokens that nearly tie, also where logits are large."""
     weights = oracle.drawn_weights(3, model)
@@ -335,13 +336,10 @@ def adds_what_is_apart(pool: jax.Array, source: Any, destination: Any) -> jax.Ar
 
 @pytest.mark.parametrize(
     ("where", "planted", "told"),
-    deep_after(
-        1,
-        [
-            ("impl.state.pages.copy_page", adds_what_is_apart, "are up to nan from"),
-            ("impl.steps.reset.zero", lambda pool: pool * 0, "bytes are not 0 after a physical"),
-        ],
-    ),
+    [
+        ("impl.state.pages.copy_page", adds_what_is_apart, "are up to nan from"),
+        ("impl.steps.reset.zero", lambda pool: pool * 0, "bytes are not 0 after a physical reset"),
+    ],
 )
 @pytest.mark.deep
 def test_arithmetic_on_junk_is_seen(

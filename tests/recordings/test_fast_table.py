@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from accelerators import Beside, every_transition
 from attrs import evolve, frozen
+from deep import deep_after
 from recording_tools import appending, lines, random_steps, recorded, table
 from spec_engine import SpecEngine, small
 
@@ -138,12 +139,7 @@ POLICIES = (
 
 @pytest.mark.parametrize(
     "capacity",
-    [
-        pytest.param(POLICIES[1], marks=pytest.mark.deep),
-        pytest.param(POLICIES[2], marks=pytest.mark.deep),
-        pytest.param(POLICIES[3], marks=pytest.mark.deep),
-        POLICIES[4],
-    ],
+    deep_after(1, [POLICIES[4], *POLICIES[1:4]]),
     ids=str,
 )
 def test_every_transition_of_a_small_table_under_a_policy(capacity: Capacity) -> None:

@@ -165,7 +165,7 @@ def taken(machine: Any, header: Header, line: Line) -> tuple[Told | None, Judge]
 def again(machine: Ledger | BySpec) -> Ledger | BySpec:
     """A copy of a machine, so that a line can be tried."""
     if isinstance(machine, Ledger):
-        copied: Ledger = pickle.loads(pickle.dumps(machine))  # deepcopy takes ten times as long
+        copied: Ledger = pickle.loads(pickle.dumps(machine))  # deepcopy takes longer
         return copied
     other = copy(machine)
     other.fields = {name: dict(found) for name, found in machine.fields.items()}

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 import pytest
-from _pytest.mark import ParameterSet
 
 
-def deep_after(often: int, cases: Iterable[object]) -> list[ParameterSet]:
+def deep_after(often: int, cases: Iterable[object]) -> list[object]:
     """The cases, of which those after the first `often` are deep.
 
     cases: a tuple has one value for each parameter, and any other case is one value.

@@ -138,9 +138,7 @@ def test_one_pass_gives_what_recomputing_each_prefix_gives(seed: int) -> None:
             assert naive.generate(prompt, params, choice) == replay.alone(request, choice)
 
 
-def test_pages_have_one_cell_where_blocks_are_pages(
-    tmp_path: Path,
-) -> None:
+def test_pages_have_one_cell_where_blocks_are_pages(tmp_path: Path) -> None:
     """The default by format is in the geometry, and the report says what no such page can show."""
     found = []
     for format, text in SAMPLES.items():
