@@ -34,7 +34,7 @@ EXAMPLES: Final = (
     "kvspec fuzz --engine myengine                  # by the name that an installed package gives",
     "kvspec fuzz --geometry pages=8,slots=3,page_size=2,pages_per_seq=4 --seed 7 --json f.json",
 )
-SHRINK_SECONDS: Final = 12.0
+SHRINK_SECONDS: Final = 30.0
 GEOMETRY: Final = "pages=16,slots=4,page_size=4,pages_per_seq=4"
 
 

@@ -20,6 +20,7 @@ from conformance.protocol import Profile
 from spec.machines import actions as act
 from spec.rung import Machine
 from spec.state import State
+from spec.table import Batch
 from spec.vocabulary import Params, Request, Tokens
 
 SLOTS: Final = ("slot", "parent", "child")
@@ -67,6 +68,7 @@ def shorter_by_specification(
         _without_a_run(told),
         _without_contexts(told),
         _folded(told, profile),
+        _all_folded(told, profile),
         _prefilled_further(told),
         _joined(told, profile),
         _unnamed(told),
@@ -294,17 +296,52 @@ def _without_entries(one: Told, gone: Collection[int], below: int | None = None)
 
 def _folded(told: Changed, profile: Profile) -> Iterator[Changed]:
     """One action in the place of the first or the last of the steps that do its parts."""
-    for at, begin in enumerate(told):
-        for action in _wholes(told, at):
-            machine, state = profile.machine, begin.state
-            if type(action) not in profile.actions or machine.refusals(state, action):
-                continue
-            parts = tuple(part for part, _ in machine.parts(state, action))
-            rest, last = _without_parts(told[at + 1 :], begin.begins, parts)
-            whole = _whole(begin, action, begin.begins)
-            yield (*told[:at], whole, *rest)
-            if last:
-                yield (*told[:at], *rest[:last], whole, *rest[last:])
+    return chain.from_iterable(_folded_at(told, at, profile) for at in range(len(told)))
+
+
+def _folded_at(told: Changed, at: int, profile: Profile) -> Iterator[Changed]:
+    """The same for the parts of which the first is this step."""
+    begin, machine = told[at], profile.machine
+    for action in _wholes(told, at):
+        if type(action) not in profile.actions or machine.refusals(begin.state, action):
+            continue
+        parts = tuple(part for part, _ in machine.parts(begin.state, action))
+        rest, last = _without_parts(told[at + 1 :], begin.begins, parts)
+        whole = _whole(begin, action, begin.begins)
+        yield (*told[:at], whole, *rest)
+        if last:
+            yield (*told[:at], *rest[:last], whole, *rest[last:])
+
+
+def _all_folded(told: Changed, profile: Profile) -> Iterator[Changed]:
+    """A prefill in the place of each reservation, and as few allocations as then may be.
+
+    A prefill alone may save no step: it takes as many as the reservation, while others allocate
+    beside it.
+    """
+    changed = told
+    for at in reversed(range(len(told))):
+        if isinstance(told[at].step, act.Reserve):
+            one_folded = next(_folded_at(changed, at, profile), None)
+            changed = changed if one_folded is None else one_folded
+    yield _fewer_allocations(changed)
+
+
+def _fewer_allocations(told: Changed) -> Changed:
+    """Each allocation joined to the next one, where one may have so many cells."""
+    kept, at, earlier = list[Told](), 0, Batch()
+    for one in told:
+        if isinstance(one.step, act.Allocate):
+            batch = earlier + one.step.batch
+            if earlier and len(batch) <= one.state.limits.prefill_tokens:
+                del kept[at]
+            else:
+                batch = one.step.batch
+            at, earlier = len(kept), batch
+            kept.append(evolve(one, step=act.Allocate(batch)))
+        else:
+            kept.append(one)
+    return tuple(kept)
 
 
 def _wholes(told: Changed, at: int) -> Iterator[act.Action]:
@@ -319,8 +356,14 @@ def _wholes(told: Changed, at: int) -> Iterator[act.Action]:
         request = _assigned(told, begin.begins[0]) or _as_long(told, at)
         if request is not None:
             if request.params.max_new == 1:
-                yield act.Prefill((evolve(request, params=evolve(request.params, max_new=2)),))
+                yield act.Prefill((_that_goes_on(request, begin.state.geometry.max_len),))
             yield act.Prefill((request,))
+
+
+def _that_goes_on(request: Request, most: int) -> Request:
+    """The same request with a second token to draw, cut to so many tokens in all."""
+    params = evolve(request.params, max_new=2)
+    return evolve(request, prompt=request.prompt[: most - 2] or request.prompt, params=params)
 
 
 def _assigned(told: Changed, sequence: int) -> Request | None:

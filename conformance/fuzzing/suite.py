@@ -30,7 +30,7 @@ from spec.vocabulary import Geometry, InvalidInput
 
 COVERAGE: Final = "coverage"
 """An answer beside those of the clauses: whether the run reached every required item."""
-SHRINK_SECONDS: Final = 12.0
+SHRINK_SECONDS: Final = 30.0
 
 
 @frozen

@@ -13,7 +13,7 @@ from typing import Final, get_args
 from attrs import define, evolve, field
 
 from conformance.history import History
-from conformance.lockstep.lockstep import Lockstep
+from conformance.lockstep.lockstep import Lockstep, tells_events
 from conformance.protocol import (
     Action,
     Attends,
@@ -90,7 +90,7 @@ class Pair:
         if isinstance(a, Counts):
             self.statistics = self._statistics
         if isinstance(a, Emits):
-            self.events = a.events  # those of B are compared with its statistics
+            self.events = a.events  # those of B are compared as it follows
         if isinstance(a, Scores):
             self.logprobs = a.logprobs  # those of B are compared as it follows
         if isinstance(a, Erases):
@@ -140,6 +140,8 @@ class Pair:
             return
         with self._seen.blaming("B"):
             theirs = self._b.do(action)
+            if tells_events(action):
+                self._b.compare_events(action)
         if bool(theirs) != bool(reasons):
             self._together, self._pending = False, REFUSES
         elif theirs != reasons:

@@ -15,6 +15,7 @@ from conformance.lockstep.lockstep import (
     Violation,
     by_clauses,
     require_shown,
+    tells_events,
 )
 from conformance.lockstep.watchdog import FIRST_SECONDS, STEP_SECONDS, Hung, Watchdog, set_alarm
 from conformance.protocol import Engine, EngineFailed
@@ -75,11 +76,16 @@ TakeAgain = Callable[[History], Finding | None]
 
 
 def take(
-    lockstep: Lockstep, step: Step, *, seconds: float = STEP_SECONDS, statistics: bool = True
+    lockstep: Lockstep,
+    step: Step,
+    *,
+    seconds: float = STEP_SECONDS,
+    statistics: bool = True,
+    events: bool = True,
 ) -> frozenset[Reason]:
     """Take one step. Returns the reasons for which its action was refused; empty if it was done.
 
-    seconds: the time limit of the step. statistics: whether to compare them too. Raises
+    seconds: the time limit of the step. statistics, events: whether to compare them too. Raises
     Violation, also if the engine fails or hangs, and InvalidInput for a mistake of the adapter.
     """
     with _failing(lockstep, step, seconds=seconds):
@@ -92,6 +98,8 @@ def take(
                 reasons = lockstep.do(step)
                 if statistics:
                     lockstep.compare_statistics(step)
+                if events and tells_events(step):
+                    lockstep.compare_events(step)
                 return reasons
     return frozenset()
 

@@ -126,9 +126,8 @@ def replay(
         try:
             if watchdog is not None:
                 watchdog.begin(tally.history, step_seconds)
-            return take(
-                lockstep, step, seconds=step_seconds, statistics=compares_statistics(tally.steps)
-            )
+            compares = compares_statistics(tally.steps)
+            return take(lockstep, step, seconds=step_seconds, statistics=compares, events=compares)
         finally:
             tally.evicted += _evicted(before, lockstep.state.indexed)
             if watchdog is not None:

@@ -66,6 +66,32 @@ def test_a_prefill_takes_the_cells_of_a_sequence_without_a_prompt() -> None:
     )
 
 
+def test_a_prompt_is_cut_where_its_sequence_could_not_go_on() -> None:
+    """A prefill of it draws a token, and leaves room for another one."""
+    text = (1,) * (SIZES.max_len - 1)
+    cells = tuple((0, position) for position in range(len(text)))
+    writes = (act.Assign(0, text, ONE, 7), act.Allocate(cells), act.Write(cells))
+    history = (act.Reserve(), *writes, act.Publish(0, 4))
+
+    assert (act.Prefill((prefill(text[:-1]),)), act.Publish(0, 4)) in shorter(history)
+
+
+def test_a_prefill_that_saves_no_step_goes_with_the_allocations_beside_it() -> None:
+    """All reservations become prefills, and what is left of the allocations becomes one."""
+    begin = act.Prefill((prefill(TEXT, 6),))
+    first, second = ((0, 5), (1, 0), (1, 1)), ((0, 6), (1, 2))
+    history = (begin, act.Reserve(), act.Allocate(first), act.Allocate(second), act.Free(0))
+    whole = act.Prefill((prefill((0, 0, 0), 2, name=1),))
+
+    found = shorter(history)
+
+    assert (begin, whole, act.Allocate(((0, 5), (0, 6))), act.Free(0)) in found
+    most = default_limits(SIZES).prefill_tokens
+    wide = act.Allocate(tuple((0, 7 + position) for position in range(most)))
+    steps = {step for one in shorter((*history[:4], wide, act.Free(0))) for step in one}
+    assert most == max(len(step.batch) for step in steps if isinstance(step, act.Allocate))
+
+
 def test_a_prefill_is_put_in_the_place_of_the_last_part_too() -> None:
     """What a sequence takes late is taken late; the slots of the others follow."""
     between = (act.Reserve(), act.Enqueue(1, 3))

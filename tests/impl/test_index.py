@@ -77,6 +77,7 @@ def test_random_actions_agree_whatever_the_hash(hashing: Any) -> None:
                     continue
                 refused = lockstep.do(action)
                 lockstep.compare_statistics(action)
+                lockstep.compare_events(action)
                 if type(action) in done and not refused:
                     done[type(action)] += 1
 

@@ -1,6 +1,7 @@
 """Events that an engine emits: they must lead to its index, whoever asks for them and when."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -10,12 +11,24 @@ from drawn_histories import Wrapped, engine_of
 from index_draws import drawn
 
 from conformance.engines.ours import make
+from conformance.history import Step
 from conformance.lockstep.called import called
 from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.lockstep.not_checked import clauses_not_judged
+from conformance.lockstep.run import Finding, replay
 from conformance.protocol import Engine
-from spec.machines.actions import Drop, Evict, Publish, Release, Reset
-from spec.vocabulary import CleanupMode, Geometry, default_limits
+from spec.machines.actions import (
+    Allocate,
+    Drop,
+    Evict,
+    Free,
+    Prefill,
+    Publish,
+    Release,
+    Reserve,
+    Reset,
+)
+from spec.vocabulary import CleanupMode, Geometry, Params, Request, default_limits
 from spec.vocabulary.events import Event
 
 SIZES = Geometry(pages=6, slots=3, page_size=2, pages_per_seq=4)
@@ -42,7 +55,7 @@ def follow(engine: Engine, *, every: int) -> None:
         if not isinstance(action, Release) and not lockstep.do(action):
             done.add(type(action))
         if number % every == 0:
-            lockstep.compare_statistics(action)
+            lockstep.compare_events(action)
     assert {Publish, Evict, Drop, Reset} <= done
 
 
@@ -98,6 +111,31 @@ def test_wrong_events_violate_evt(name: str) -> None:
     assert found is not None
     assert "EVT" == found.clause
     assert told in found.message
+
+
+def test_events_of_several_allocations_are_taken_together_in_each_replay() -> None:
+    """So an error in what is told at once is found by the history alone."""
+
+    def first_alone(told: Sequence[Event]) -> Sequence[Event]:
+        gone = [key for word, key in told if word == "removed"]
+        kept = [key for key in gone if not any(key[: len(one)] == one != key for one in gone)]
+        return [(word, key) for word, key in told if word == "stored" or key in kept]
+
+    request = Request(id=1, prompt=(1,) * 5, params=Params(max_new=2))
+    begin = (Prefill((request,)), Publish(0, 4), Free(0), Reserve(0), Reserve(1))
+    fills = Allocate(tuple((0, position) for position in range(8)))
+    evicts = (Allocate(((1, 0), (1, 1))), Allocate(((1, 2), (1, 3))))
+    history = (*begin, fills, *evicts, Free(1))
+
+    def found(steps: Sequence[Step]) -> Finding | None:
+        changed = partial(Wrapped, events=lambda held: first_alone(held.events()))
+        return replay(lambda: changed(engine_of(SIZES)), steps)
+
+    finding = found(history)
+    assert finding is not None
+    assert "EVT" == finding.clause
+    assert history == finding.history
+    assert found((*begin, fills, evicts[0], Free(2), *evicts[1:], Free(1))) is None
 
 
 @pytest.mark.parametrize("every", deep_after(1, [7, 1]))
