@@ -591,27 +591,34 @@ holds_whatever_there_is = partial(holding, holds=bool)
 
 @pytest.mark.parametrize(
     ("name", "planted", "told"),
-    [
-        ("submit", submit, ""),
-        ("submit", forgets_what_is_kept, "which was not taken, is free"),
-        ("hold_interrupts", leaves_the_default, "the handler of Ctrl-C is"),
-        ("hold_interrupts", drops_the_interrupt, "Ctrl-C in call 1 is lost"),
-        ("hold_interrupts", raises_by_itself, "Ctrl-C raises KeyboardInterrupt, and its handler"),
-        ("_reset", reset_but_for_outputs, "of the host and a reset, HostState"),
-        ("_collect", collect_at_once, "of the host, its state is lost"),
-        (
-            "_unless_broken",
-            unless_an_exception,
-            "an alarm in call 1 of the host, what is served is",
-        ),
-        ("_check", lambda _: None, "after an alarm in call 1 of the host, what is served is"),
-        ("_take", take_without_what_is_kept, "of the host, what is served is"),
-        ("_take", take_before_what_is_kept, "and had begun with"),
-        ("generate_rounds", decode_anyhow, "generate_rounds goes on without its state"),
-        ("hold_interrupts", installs_its_own_at_last, "the handler of Ctrl-C is"),
-        ("hold_interrupts", counts_the_signals, "the handler of Ctrl-C is called with 1 and"),
-        ("hold_interrupts", holds_for_functions_alone, "of the host, its state is lost"),
-    ],
+    deep_after(
+        8,
+        [
+            ("submit", submit, ""),
+            ("submit", forgets_what_is_kept, "which was not taken, is free"),
+            ("hold_interrupts", leaves_the_default, "the handler of Ctrl-C is"),
+            ("hold_interrupts", drops_the_interrupt, "Ctrl-C in call 1 is lost"),
+            (
+                "hold_interrupts",
+                raises_by_itself,
+                "Ctrl-C raises KeyboardInterrupt, and its handler",
+            ),
+            ("_reset", reset_but_for_outputs, "of the host and a reset, HostState"),
+            ("_collect", collect_at_once, "of the host, its state is lost"),
+            (
+                "_unless_broken",
+                unless_an_exception,
+                "an alarm in call 1 of the host, what is served is",
+            ),
+            ("_check", lambda _: None, "after an alarm in call 1 of the host, what is served is"),
+            ("_take", take_without_what_is_kept, "of the host, what is served is"),
+            ("_take", take_before_what_is_kept, "and had begun with"),
+            ("generate_rounds", decode_anyhow, "generate_rounds goes on without its state"),
+            ("hold_interrupts", installs_its_own_at_last, "the handler of Ctrl-C is"),
+            ("hold_interrupts", counts_the_signals, "the handler of Ctrl-C is called with 1 and"),
+            ("hold_interrupts", holds_for_functions_alone, "of the host, its state is lost"),
+        ],
+    ),
 )
 def test_what_trouble_leaves_is_as_it_was(
     monkeypatch: pytest.MonkeyPatch, name: str, planted: object, told: str
@@ -686,23 +693,41 @@ def takes_in_two(given: Host) -> tuple[Output, ...]:
 
 @pytest.mark.parametrize(
     ("place", "name", "planted", "told"),
-    [
-        (Host, "reset", Host.reset, None),
-        (Host, "reset", resets_in_two, "0 of 1, Reset(mode=<ResetMode.PHYSICAL: "),
-        (Host, "take_outputs", takes_in_two, "Ctrl-C in call 0 of 1, TakeOutputs() is neither"),
-        (engine, "hold_interrupts", drops_the_interrupt, "Ctrl-C in call 0 of Reserve(slot=3) is"),
-        (engine, "hold_interrupts", lambda work: work(), "0 of 1, Reserve(slot=3): the engine has"),
-        (
-            engine,
-            "hold_interrupts",
-            holds_for_functions_alone,
-            "0 of 1, Reserve(slot=3): the engine has",
-        ),
-        (engine, "hold_interrupts", holds_whatever_there_is, "not callable"),
-        (Host, "reset", resets_and_trusts, "after an alarm in call 0 of 1, Reset(mode="),
-        (Host, "_unless_broken", unless_no_exception, "is an error in call 1 of 2, Admit() is"),
-        (Engine, "_bind", loses_at_any_error, "before the device has the state in call 0 of 1, R"),
-    ],
+    deep_after(
+        6,
+        [
+            (Host, "reset", Host.reset, None),
+            (Host, "reset", resets_in_two, "0 of 1, Reset(mode=<ResetMode.PHYSICAL: "),
+            (Host, "take_outputs", takes_in_two, "Ctrl-C in call 0 of 1, TakeOutputs() is neither"),
+            (
+                engine,
+                "hold_interrupts",
+                drops_the_interrupt,
+                "Ctrl-C in call 0 of Reserve(slot=3) is",
+            ),
+            (
+                engine,
+                "hold_interrupts",
+                lambda work: work(),
+                "0 of 1, Reserve(slot=3): the engine has",
+            ),
+            (
+                engine,
+                "hold_interrupts",
+                holds_for_functions_alone,
+                "0 of 1, Reserve(slot=3): the engine has",
+            ),
+            (engine, "hold_interrupts", holds_whatever_there_is, "not callable"),
+            (Host, "reset", resets_and_trusts, "after an alarm in call 0 of 1, Reset(mode="),
+            (Host, "_unless_broken", unless_no_exception, "is an error in call 1 of 2, Admit() is"),
+            (
+                Engine,
+                "_bind",
+                loses_at_any_error,
+                "before the device has the state in call 0 of 1, R",
+            ),
+        ],
+    ),
 )
 def test_every_action_is_done_whole_or_not_at_all(
     place: object, name: str, planted: object, told: str | None, monkeypatch: pytest.MonkeyPatch
