@@ -55,6 +55,14 @@ def cut_cells(
     )
 
 
+def slide(
+    state: State, slot: Int32[Array, ""], before: Int32[Array, ""], geometry: Geometry
+) -> State:
+    """Release the whole pages of a slot that lie before a position."""
+    first = before // geometry.page_size
+    return state._replace(pages=pages.slide(state.pages, slot, first, geometry))
+
+
 def begin_with(
     state: State,
     slot: Int32[Array, ""],

@@ -253,6 +253,13 @@ class Engine:
         """Cut off cells and drafts of a slot from `length` on; release the emptied pages."""
         self._call("truncate", arguments.slot(self.setup, slot), arguments.number("length", length))
 
+    def release(self, slot: int, before: int) -> None:
+        """Release the whole pages of a slot before position `before`, which no query sees again.
+
+        With a window of w positions `before` is at most `committed - w + 1`; without one it is 0.
+        """
+        self._call("release", arguments.slot(self.setup, slot), arguments.number("before", before))
+
     def hit(self, slot: int, length: int) -> None:
         """Begin a slot with the pages of the index that hold its first `length` tokens."""
         self._call("hit", arguments.slot(self.setup, slot), arguments.number("length", length))

@@ -15,6 +15,7 @@ from impl.steps.rollback import commit, propose, truncate
 from impl.steps.round import generate, mixed_round, run_round
 from impl.steps.sequences import assign, clone, free, free_finished, reserve
 from impl.steps.statistics import stats
+from impl.steps.window import release
 from impl.steps.writing import write
 
 __all__ = (
@@ -36,6 +37,7 @@ __all__ = (
     "propose",
     "publish",
     "purge",
+    "release",
     "reserve",
     "reset_logical",
     "reset_physical",

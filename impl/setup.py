@@ -6,7 +6,7 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from impl.models.protocol import Model
-from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits
+from spec.vocabulary import CleanupMode, Geometry, Limits
 from spec.vocabulary.rules import Rule, a
 
 
@@ -43,13 +43,6 @@ class Setup:
 
     def __attrs_post_init__(self) -> None:
         self.limits.check(self.geometry)
-        if self.geometry.window is not None:
-            raise InvalidInput(
-                "Setup.geometry",
-                seen=self.geometry,
-                allowed="one without a window: this engine attends to every position",
-                remedy="Leave the window out.",
-            )
 
     @property
     def batch_seqs(self) -> int:

@@ -218,7 +218,7 @@ def modelling(setup: Setup, weights: Weights, held: State) -> Timed:
         return batch_plan(state, batch, done, geometry), tokens, batch.positions
 
     def step(weights: Weights, cache: Cache, *batch: Any) -> tuple[Any, Cache]:
-        rows, cache = setup.model.decode(weights, cache, *batch)
+        rows, cache = setup.model.decode(weights, cache, *batch, window=geometry.window)
         zeros = jnp.zeros((width,), jnp.int32)
         drawn = setup.model.sample(weights, rows, zeros, zeros, zeros, zeros.astype(jnp.float32))
         return drawn, cache

@@ -43,6 +43,8 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
             engine.commit(slot, length)
         case act.Truncate(slot, length):
             engine.truncate(slot, length)
+        case act.Release(slot, before):
+            engine.release(slot, before)
         case act.Hit(slot, length):
             engine.hit(slot, length)
         case act.Share(parent, slot, length):
@@ -144,9 +146,7 @@ def host_plan(plan: DevicePlan) -> BatchPlan:
     past = {*plan.slot_ids[count:].tolist(), *plan.destinations[ends[-1] :].tolist()}
     if not past <= {INVALID}:
         raise EngineFailed(f"the padding of a plan names {past}", clause="DET")
-    rows = [
-        tuple(page for page in row if page != INVALID) for row in plan.page_indices[:count].tolist()
-    ]
+    rows = [_to_last_page(row) for row in plan.page_indices[:count].tolist()]
     return BatchPlan(
         slot_ids=tuple(plan.slot_ids[:count].tolist()),
         page_indices=tuple(rows),
@@ -156,3 +156,10 @@ def host_plan(plan: DevicePlan) -> BatchPlan:
         order=tuple(plan.order[: ends[-1]].tolist()),
         destinations=tuple(plan.destinations[: ends[-1]].tolist()),
     )
+
+
+def _to_last_page(row: list[int]) -> tuple[int, ...]:
+    """A table row without what follows its last page."""
+    while row and row[-1] == INVALID:
+        row = row[:-1]
+    return tuple(row)

@@ -88,6 +88,7 @@ def calls_of_engine(engine: Engine) -> dict[str, Callable[[], object]]:
         "propose": partial(engine.propose, 0, (0,)),
         "commit": partial(engine.commit, 0, 1),
         "truncate": partial(engine.truncate, 0, 0),
+        "release": partial(engine.release, 0, 0),
         "hit": partial(engine.hit, 0, 1),
         "share_prefix": partial(engine.share_prefix, 0, 0, 1),
         "publish": partial(engine.publish, 0, 0),

@@ -73,6 +73,7 @@ ACTIONS = frozenset(
         act.Clone,
         act.Commit,
         act.Free,
+        act.Release,
         act.FreeFinished,
         act.Reset,
         act.TakeOutputs,
@@ -89,6 +90,7 @@ ACTIONS = frozenset(
         act.Admit,
     }
 )
+"""Those that it offers; Release only if there is a window."""
 LIMITS = frozenset({Reason.OUT_OF_PAGES, Reason.QUEUE_FULL, Reason.OUTPUTS_FULL, Reason.TOO_LONG})
 """Reasons whose refusal has two numbers: one that is not allowed, and the most that may be."""
 SELDOM = 300
@@ -141,7 +143,7 @@ class Ours:
             geometry=geometry,
             limits=limits,
             cleanup=cleanup,
-            actions=ACTIONS,
+            actions=ACTIONS if geometry.window else ACTIONS - {act.Release},
         )
         self._views = Views(layout(setup, cells=observed), geometry)
         self._seen: tuple[bytes, View] | None = None
@@ -376,8 +378,9 @@ class Ours:
         """Reference attention with equal scores over one-hot values, which show the cells read."""
         engine = self._engine
         read = np.asarray(_read_sets(engine.setup, engine.packed))
-        written = engine.extract().slots.written
-        times = np.rint(np.nan_to_num(read, nan=-1.0) * written[:, None]).astype(int)
+        written, window = engine.extract().slots.written, engine.setup.geometry.window
+        seen = written if window is None else np.minimum(written, window)
+        times = np.rint(np.nan_to_num(read, nan=-1.0) * seen[:, None]).astype(int)
         return {
             slot: dict(Counter({int(cell): int(row[cell]) for cell in np.flatnonzero(row)}))
             for slot, row in enumerate(times)
@@ -438,6 +441,7 @@ def _read_sets_of(setup: Setup, packed: Packed) -> Array:
         state.pages.rows,
         queries,
         jnp.array([slots], jnp.int32),
+        sliding_window=geometry.window,
         q_block=1,
     )
     return out[jnp.maximum(queries[1:] - 1, 0), 0]

@@ -178,6 +178,7 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
         "propose": (one, *arguments.prompt(setup, (1,))),
         "commit": (one, one),
         "truncate": (one, one),
+        "release": (one, one),
         "hit": (one, one),
         "share": (one, one, one),
         "publish": (one, one),

@@ -17,7 +17,7 @@ from impl.state.packing import Packed, fields
 from spec import model
 from spec.fields import IndexEntry, OutputEntry, QueueEntry
 from spec.view import View
-from spec.vocabulary import Geometry
+from spec.vocabulary import INVALID, Geometry
 
 WORDS: Final = 4
 """The words of a cell: K and V of both layers."""
@@ -79,6 +79,13 @@ class Views:
             allocated=numbers("allocated", "slots.allocated"),
             written=numbers("written", "slots.written"),
             committed=numbers("committed", "slots.committed"),
+            first_page=None
+            if geometry.window is None
+            else field(
+                "first_page",
+                partial(_first_pages, geometry),
+                *("pages.rows", "slots.allocated"),
+            ),
             tokens=field("tokens", partial(_tokens, length), "slots.tokens", "slots.known"),
             proposed=field(
                 "proposed",
@@ -98,7 +105,7 @@ class Views:
                 *("outputs.requests", "outputs.choices", "outputs.reasons", "outputs.lens"),
             ),
             cells=Cells(snapshot[self._spans["cache"]]) if "cache" in self._spans else None,
-            expected=model.contents,
+            expected=partial(model.contents, window=geometry.window),
             indexed=field(
                 "indexed",
                 partial(_keys, geometry.page_size),
@@ -120,6 +127,17 @@ def _flags(numbers: list[int]) -> tuple[bool, ...]:
 
 def _rows(width: int, pages: list[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(pages[at : at + width]) for at in range(0, len(pages), width))
+
+
+def _first_pages(geometry: Geometry, pages: list[int], allocated: list[int]) -> tuple[int, ...]:
+    """How many entries of each row are released: those that its cells need, and it does not have.
+
+    A row has no other entries without a page before its end.
+    """
+    there = (sum(page != INVALID for page in row) for row in _rows(geometry.pages_per_seq, pages))
+    return tuple(
+        geometry.pages_for(cells) - count for cells, count in zip(allocated, there, strict=True)
+    )
 
 
 def _tokens(length: int, tokens: list[int], known: list[int]) -> tuple[tuple[int, ...], ...]:

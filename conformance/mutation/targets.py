@@ -98,6 +98,7 @@ METADATA: Final = (
     "impl.steps.round",
     "impl.steps.sequences",
     "impl.steps.statistics",
+    "impl.steps.window",
     "impl.steps.writing",
 )
 CONTENTS: Final = (

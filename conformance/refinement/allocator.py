@@ -62,7 +62,7 @@ class NoCells:
         """No pool."""
         return ()
 
-    def decode(self, *_: object) -> tuple[Array, Cache]:
+    def decode(self, *_: object, window: int | None) -> tuple[Array, Cache]:
         """Never called: the allocator instance writes nothing."""
         raise NotImplementedError("the allocator instance writes nothing")
 

@@ -264,7 +264,7 @@ def _pools(setup: Setup, state: State) -> tuple[Any, ...]:
     for page, content in enumerate(state.cells):
         for offset, tag in enumerate(content):
             if tag != POISON:
-                words = model.contents(tag)
+                words = model.contents(tag, setup.geometry.window)
                 for index, pool in enumerate(pools):
                     pool[page, offset, :, 0] = words[2 * index : 2 * index + 2]
     return pools

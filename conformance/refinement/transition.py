@@ -14,6 +14,7 @@ from jax import Array
 
 from impl.setup import Setup
 from impl.state import State
+from spec.vocabulary import INVALID
 
 PER_SLOT = (
     "allocated",
@@ -114,7 +115,9 @@ def _same_cells(setup: Setup, seen: Array, right: Array, state: State) -> Array:
     """
     size = setup.geometry.page_size
     position = jnp.arange(setup.geometry.max_len)
-    live = state.slots.used[:, None] & (position < state.slots.written[:, None])
-    pages = jnp.where(live, state.pages.rows[:, position // size], 0)
+    rows = state.pages.rows[:, position // size]
+    written = state.slots.used[:, None] & (position < state.slots.written[:, None])
+    live = written & (rows != INVALID)  # the cells of released pages are gone
+    pages = jnp.where(live, rows, 0)
     read = _same(seen[pages, position % size], right[pages, position % size], live)
     return read & _same(seen, right, state.indexed.holds)

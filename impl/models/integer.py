@@ -79,6 +79,8 @@ class IntegerModel:
         plan: BatchPlan,
         tokens: Int32[Array, " T"],
         positions: Int32[Array, " T"],
+        *,
+        window: int | None,
     ) -> tuple[UInt32[Array, " T"], Cache]:
         """See `protocol.Model.decode`; rows are the last hidden states."""
         plan.assert_fits(tokens)
@@ -95,7 +97,7 @@ class IntegerModel:
             key = mix(hidden + jnp.uint32(KEY_SALTS[layer]))
             value = mix(hidden + jnp.uint32(VALUE_SALTS[layer]))
             stored = paged.write(pool, plan.destinations, key[:, None, None], value[:, None, None])
-            hidden = mix(hidden + _attend(stored, plan, seqs, positions))
+            hidden = mix(hidden + _attend(stored, plan, seqs, positions, window))
             pools.append(stored)
         return hidden, tuple(pools)
 
@@ -120,10 +122,20 @@ def _attend(
     plan: BatchPlan,
     seqs: Int32[Array, " T"],
     positions: Int32[Array, " T"],
+    window: int | None,
 ) -> UInt32[Array, " T"]:
-    """The weighted sum of the cells from 0 to each query's position, through its row."""
+    """The weighted sum of the cells that each query sees, up to its position, through its row.
+
+    With a window it is a difference of two sums from cell 0 on. Words wrap, so whatever the cells
+    before the window hold cancels exactly.
+    """
     read = pool.at[plan.page_indices, :, :, 0].get(mode="clip")
     cells = read.reshape(plan.page_indices.shape[0], -1, 2)
     order = 2 * jnp.arange(cells.shape[1], dtype=jnp.uint32) + 1
     mixed = jnp.uint32(KEY_FACTOR) * cells[..., 0] + jnp.uint32(VALUE_FACTOR) * cells[..., 1]
-    return jnp.cumsum(order * mixed, axis=1, dtype=jnp.uint32)[seqs, positions]
+    sums = jnp.cumsum(order * mixed, axis=1, dtype=jnp.uint32)
+    if window is None:
+        return sums[seqs, positions]
+    before = positions - window
+    unseen = sums[seqs, jnp.maximum(before, 0)]
+    return sums[seqs, positions] - jnp.where(before >= 0, unseen, jnp.uint32(0))

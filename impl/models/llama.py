@@ -132,6 +132,8 @@ class Llama:
         plan: BatchPlan,
         tokens: Int32[Array, " T"],
         positions: Int32[Array, " T"],
+        *,
+        window: int | None,
     ) -> tuple[Float[Array, "T {self.embed}"], Cache]:
         """See `protocol.Model.decode`; rows are those after the final norm."""
         plan.assert_fits(tokens)
@@ -140,7 +142,7 @@ class Llama:
         x, written = self._embed(params, tokens), []
         for layer, pool in zip(params.layers, cache, strict=True):
             q, k, v = self._project(layer, x, positions)
-            mixed, kv_pages = self._append_and_attend(q, k, v, pool, plan)
+            mixed, kv_pages = self._append_and_attend(q, k, v, pool, plan, window)
             x = self._finish_layer(layer, x, mixed)
             written.append(kv_pages)
         return self._norm(x, params.norm), tuple(written)
@@ -152,18 +154,27 @@ class Llama:
         v: Float[Array, "T K D"],
         kv_pages: Float[Array, "P page_size 2*K D"],
         plan: BatchPlan,
+        window: int | None,
     ) -> tuple[Float[Array, "T H D"], Float[Array, "P page_size 2*K D"]]:
         """The result of the chosen implementation of attention, and the new pool."""
         given = (q, kv_pages, plan.kv_lens, plan.page_indices, plan.cu_q_lens, plan.num_seqs)
         scale, where = self.head_dim**-0.5, plan.destinations
         if self.attention == "tpu":
-            return tpu.append_and_attend(*given, keys=k, values=v, destinations=where, scale=scale)
+            return tpu.append_and_attend(
+                *given,
+                keys=k,
+                values=v,
+                destinations=where,
+                scale=scale,
+                sliding_window=window,
+            )
         return appending.append_and_attend(
             *given,
             keys=k,
             values=v,
             destinations=where,
             scale=scale,
+            sliding_window=window,
             q_block=self.q_block,
             kv_block_pages=self.kv_block_pages,
         )
@@ -190,21 +201,22 @@ class Llama:
         return sampler.draw(logits, seeds, choices, positions, temperatures)
 
     def dense_logits(
-        self, params: LlamaWeights, tokens: Int32[Array, " N"]
+        self, params: LlamaWeights, tokens: Int32[Array, " N"], window: int | None = None
     ) -> Float32[Array, "N {self.vocabulary}"]:
         """The logits after each token of one sequence, from scratch.
 
-        The naive rung: no cache, no pages, one score matrix per head.
+        The naive rung: no cache, no pages, one score matrix per head. window: see `decode`.
         """
         positions = jnp.arange(tokens.shape[0], dtype=jnp.int32)
-        causal = positions[:, None] >= positions[None, :]
+        past = positions[:, None] - positions[None, :]
+        seen = (past >= 0) if window is None else (past >= 0) & (past < window)
         x = self._embed(params, tokens)
         for layer in params.layers:
             q, k, v = self._project(layer, x, positions)
             group = self.q_heads // self.kv_heads
             keys, values = (jnp.repeat(part, group, axis=1) for part in (k, v))
             scores = _product("qhd,khd->hqk", q, keys) * self.head_dim**-0.5
-            weights = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)
+            weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
             mixed = _product("hqk,khd->qhd", weights, values).astype(x.dtype)
             x = self._finish_layer(layer, x, mixed)
         return self.logits(params, self._norm(x, params.norm))

@@ -26,7 +26,7 @@ class BatchPlan(NamedTuple):
     paged attention interface.
 
     slot_ids: the slot of each sequence, INVALID past `num_seqs`.
-    page_indices: the slots' table rows.
+    page_indices: the slots' table rows; an entry that names no page is INVALID.
     kv_lens: the slots' lengths with this batch included.
     cu_q_lens: sequence b's tokens are cu_q_lens[b] to cu_q_lens[b + 1] in plan order.
     num_seqs: sequences present.
@@ -77,12 +77,16 @@ class Model(Protocol):
         plan: BatchPlan,
         tokens: Int32[Array, " T"],
         positions: Int32[Array, " T"],
+        *,
+        window: int | None,
     ) -> tuple[Shaped[Array, "T ..."], Cache]:
         """Store K and V of the batch's tokens, then run the model on them.
 
-        tokens and positions: in plan order. Returns one row per token, in plan order, that
-        `sample` can draw from, and the cache. Rows of padding are meaningless. Nothing is written
-        where `destinations` is out of range.
+        tokens and positions: in plan order. window: how many positions a query sees, its own
+        included; None: all up to its own. Cells before them are not read: their pages may be
+        released, and table entries of those are INVALID. Returns one row per token, in plan order,
+        that `sample` can draw from, and the cache. Rows of padding are meaningless. Nothing is
+        written where `destinations` is out of range.
         """
         ...
 

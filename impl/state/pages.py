@@ -21,6 +21,8 @@ from spec.vocabulary.rules import INT32_MAX
 class Pages(NamedTuple):
     """cache: one pool per layer. counts: reference counts. rows: INVALID where there is no page.
 
+    With a window a row begins with the entries of its released pages, which are INVALID.
+
     released: the time at which a row last let go of a page. clock: how often a row has let go of
     pages, which wraps around. `released - clock` tells which of two pages has waited longer, unless
     one waits while rows let go 2^31 times.
@@ -126,8 +128,33 @@ def cut(pages: Pages, slot: Int32[Array, ""], kept: Int32[Array, ""], geometry: 
 
     No K or V byte is touched.
     """
+    return _emptied(pages, slot, jnp.arange(geometry.pages_per_seq) >= kept, geometry)
+
+
+def slide(
+    pages: Pages, slot: Int32[Array, ""], first: Int32[Array, ""], geometry: Geometry
+) -> Pages:
+    """Empty the entries of a row before `first`; a slot past the table is dropped.
+
+    No K or V byte is touched.
+    """
+    return _emptied(pages, slot, jnp.arange(geometry.pages_per_seq) < first, geometry)
+
+
+def is_released(
+    row: Int32[Array, " M"], entry: Int32[Array, ""], geometry: Geometry
+) -> Bool[Array, ""]:
+    """Whether the page of an entry, whose cells were committed, is released."""
+    if geometry.window is None:
+        return jnp.zeros((), jnp.bool_)
+    return row.at[entry].get(mode="fill", fill_value=0) == INVALID
+
+
+def _emptied(
+    pages: Pages, slot: Int32[Array, ""], empties: Bool[Array, " M"], geometry: Geometry
+) -> Pages:
     row = pages.rows.at[slot].get(mode="fill", fill_value=INVALID)
-    gone = (jnp.arange(geometry.pages_per_seq) >= kept) & (row != INVALID)
+    gone = empties & (row != INVALID)
     pages = pages._replace(rows=pages.rows.at[slot].set(jnp.where(gone, INVALID, row), mode="drop"))
     return _let_go(pages, jnp.where(gone, row, INVALID)[None], geometry)
 

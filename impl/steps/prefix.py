@@ -14,6 +14,7 @@ from impl.models.protocol import Weights
 from impl.plan import require_prompt, require_used
 from impl.setup import Setup
 from impl.state import State, index, queue, slots
+from impl.state.pages import is_released
 from impl.status import Guard, accepted, first_refusal, target
 from impl.steps.answer import Answer, done, nothing
 from spec.vocabulary import INVALID, Geometry, Reason
@@ -53,7 +54,9 @@ def share(
     """Begin a slot with the pages of a parent that hold its first `length` tokens."""
     geometry, held = setup.geometry, state.slots
     size = geometry.page_size
-    cells = size * (_common(state, parent, slot) // size)
+    row = state.pages.rows[parent]
+    some = ~is_released(row, jnp.int32(0), geometry)  # pages are released from the first one on
+    cells = jnp.where(some, size * (_common(state, parent, slot) // size), 0)
     whole = (length > 0) & (length % size == 0)
     both = (require_used(held, one, geometry) for one in (parent, slot))
     there = (~whole | (length > cells), Reason.NOT_COMMON, length, cells)
@@ -62,7 +65,6 @@ def share(
         *_require_beginning(state, slot, length, there, geometry),
     )
     at = target(accepted(status), slot, geometry.slots)
-    row = state.pages.rows[parent]
     pages = jnp.where(jnp.arange(row.shape[0]) < length // size, row, INVALID)
     begun = commit.begin_with(state, at, pages, length, geometry)
     stale = slots.put(begun.slots, at, stale=held.stale[parent])
@@ -76,7 +78,10 @@ def publish(
     slot: Int32[Array, ""],
     length: Int32[Array, ""],
 ) -> Answer:
-    """Enter the whole pages of a slot below `length` in the index."""
+    """Enter the whole pages of a slot below `length` in the index.
+
+    Released pages are skipped: what follows one enters only if another page has its key there.
+    """
     held = state.slots
     committed = held.committed[slot]
     status = first_refusal(
@@ -85,6 +90,7 @@ def publish(
         (length > committed, Reason.UNCOMMITTED, length, committed),
     )
     count = jnp.where(accepted(status), length // setup.geometry.page_size, 0)
+    count = _before_hole(setup.geometry, state, slot, count)
     row, tokens = state.pages.rows[slot], held.tokens[slot]
     entered = index.enter(state.indexed, held.contexts[slot], tokens, row, count)
     return state._replace(indexed=entered), status, nothing()
@@ -102,12 +108,13 @@ def merge(
     pages = held.committed[slot] // geometry.page_size
     inside = jnp.minimum(entry, geometry.pages_per_seq - 1)
     page = _found(state, slot, inside + 1)[inside]
-    named = state.pages.rows[slot, inside]
+    row = state.pages.rows[slot]
+    named, gone = row[inside], is_released(row, inside, geometry)
     status = first_refusal(
         *require_used(held, slot, geometry),
         _require_fresh(state, slot),
         (entry >= pages, Reason.UNCOMMITTED, entry, pages - 1),
-        ((page == INVALID) | (page == named), Reason.NOT_INDEXED, entry, named),
+        (gone | (page == INVALID) | (page == named), Reason.NOT_INDEXED, entry, named),
     )
     at = target(accepted(status), slot, geometry.slots)
     return commit.merge(state, at, inside, page, geometry), status, nothing()
@@ -146,6 +153,21 @@ def _found(state: State, slot: Int32[Array, ""], pages: Int32[Array, ""]) -> Int
     known = held.known[slot] // state.indexed.tokens.shape[1]
     count = jnp.minimum(jnp.minimum(pages, known), most)
     return index.find(state.indexed, held.contexts[slot], held.tokens[slot], count)
+
+
+def _before_hole(
+    geometry: Geometry, state: State, slot: Int32[Array, ""], count: Int32[Array, ""]
+) -> Int32[Array, ""]:
+    """How many of the first `count` pages of a slot can enter the index.
+
+    The first released one whose key the index lacks ends them: what follows would enter without the
+    page before it. Without a window there is none.
+    """
+    if geometry.window is None:
+        return count
+    known = jnp.sum(_found(state, slot, count) != INVALID, dtype=jnp.int32)
+    ends = is_released(state.pages.rows[slot], known, geometry)
+    return jnp.where(ends, jnp.minimum(known, count), count)
 
 
 def _common(state: State, parent: Int32[Array, ""], slot: Int32[Array, ""]) -> Int32[Array, ""]:

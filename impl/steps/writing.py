@@ -54,7 +54,9 @@ def forward(
     plan = batch_plan(state, batch, ok, setup.geometry)
     tokens = state.slots.tokens[batch.slots, batch.positions]
     before = state.pages.cache
-    rows, cache = setup.model.decode(weights, before, plan, tokens, batch.positions)
+    rows, cache = setup.model.decode(
+        weights, before, plan, tokens, batch.positions, window=setup.geometry.window
+    )
     assert rows.shape[:1] == tokens.shape, "a model gives a row for each token"
     kept = [(pool.shape, pool.dtype) for pool in cache]
     assert kept == [(pool.shape, pool.dtype) for pool in before], "a model keeps its pools"

@@ -82,9 +82,9 @@ class Wrong:
         """The cache of the exact model."""
         return IntegerModel().empty_cache(geometry)
 
-    def decode(self, *given: Any) -> Any:
+    def decode(self, *given: Any, window: int | None) -> Any:
         """The exact model's rows and pools: with `row` one row fewer, with `pool` another dtype."""
-        rows, cache = IntegerModel().decode(*given)
+        rows, cache = IntegerModel().decode(*given, window=window)
         pools = tuple(pool.astype(jnp.float32) for pool in cache) if self.pool else cache
         return rows[: len(rows) - self.row], pools
 
@@ -230,7 +230,7 @@ MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
     "a pool too few": (
         "there is a pool for each layer",
         lambda: IntegerModel().decode(
-            (), initial(KEPT).pages.cache[:1], batch_plan(), ints(8), ints(8)
+            (), initial(KEPT).pages.cache[:1], batch_plan(), ints(8), ints(8), window=None
         ),
     ),
     "logits of another vocabulary": ("the sampler draws from the vocabulary", logits),

@@ -35,6 +35,7 @@ from spec.machines.actions import (
     Propose,
     Publish,
     Purge,
+    Release,
     Reserve,
     Reset,
     Round,
@@ -117,6 +118,7 @@ CASES: dict[str, tuple[Reason, History, Action]] = {
     "free below the slots": (Reason.SLOT_RANGE, (), Free(-1)),
     "purge of no slot": (Reason.SLOT_RANGE, (), Purge(INVALID)),
     "reserve of no slot": (Reason.SLOT_RANGE, (), Reserve(INVALID)),
+    "a release without a window": (Reason.WINDOW, WRITTEN, Release(0, 1)),
     "clone into no slot": (Reason.SLOT_RANGE, WRITTEN, Clone(0, 4, 1)),
     "batch of no slot": (Reason.SLOT_RANGE, RESERVED, Allocate(((INVALID, 0),))),
     "free of an unused slot": (Reason.SLOT_UNUSED, (), Free(3)),
@@ -362,10 +364,10 @@ def test_a_refused_call_changes_no_bit(name: str) -> None:
 
 
 def test_every_reason_is_reached() -> None:
-    """Each reason has a case, but those of the host and of a window."""
+    """Each reason has a case, but that of the host."""
     reached = {reason for reason, _, _ in CASES.values()}
 
-    assert {Reason.NEVER_FITS, Reason.WINDOW} == set(Reason) - reached
+    assert {Reason.NEVER_FITS} == set(Reason) - reached
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def weights() -> LlamaWeights:
 dense_logits = jax.jit(Llama.dense_logits, static_argnums=0)
 
 
-@partial(jax.jit, static_argnames="llama")
+@partial(jax.jit, static_argnames=("llama", "window"))
 def run(
     llama: Llama,
     params: LlamaWeights,
@@ -57,9 +57,10 @@ def run(
     plan: BatchPlan,
     tokens: jax.Array,
     positions: jax.Array,
+    window: int | None = None,
 ) -> tuple[jax.Array, Cache]:
     """The logits of every row in plan order, and the cache, after one batch."""
-    rows, cache = llama.decode(params, cache, plan, tokens, positions)
+    rows, cache = llama.decode(params, cache, plan, tokens, positions, window=window)
     return llama.logits(params, rows), cache
 
 
@@ -126,6 +127,30 @@ def test_paged_decoding_is_the_dense_model(name: str, weights: LlamaWeights) -> 
         worst = max(worst, float(error))
 
     assert worst < TOLERANCE
+
+
+def test_with_a_window_released_pages_are_not_read(weights: LlamaWeights) -> None:
+    """The logits are those of the dense model with that window, when pages behind it are gone."""
+    window, size = 6, GEOMETRY.page_size
+    text = np.random.default_rng(8).integers(0, VOCABULARY, (1, LONGEST)).astype(np.int32)
+    dense = np.asarray(LLAMA.dense_logits(weights, jnp.asarray(text[0]), window))
+    whole = np.asarray(dense_logits(LLAMA, weights, jnp.asarray(text[0])))
+    cache, worst, works = poisoned(), 0.0, ([*range(WIDTH)], *([p] for p in range(WIDTH, LONGEST)))
+    for number, work in enumerate(works):
+        plan, positions = plan_of({0: work})
+        gone = max(0, work[0] - window + 1) // size
+        table = plan.page_indices.at[0, :gone].set(INVALID)
+        plan = plan._replace(page_indices=table)
+        cache = tuple(pool.at[np.array(ROWS[0][:gone], int)].set(jnp.nan) for pool in cache)
+        tokens = batch_tokens({0: work}, text)
+        logits, cache = run(LLAMA, weights, cache, plan, tokens, positions, window)
+        error = np.abs(dense[work] - np.asarray(logits)[: len(work)]).max()
+        assert np.isfinite(error)
+        assert number == 0 or gone > 0
+        worst = max(worst, float(error))
+
+    assert worst < TOLERANCE
+    assert np.abs(whole - dense)[window:].max() > 1000 * TOLERANCE
 
 
 def test_one_wrong_page_is_far_outside_the_tolerance(weights: LlamaWeights) -> None:
@@ -211,7 +236,7 @@ def test_a_donated_cache_is_updated_in_place(weights: LlamaWeights) -> None:
     geometry = Geometry(pages=512, page_size=4, slots=3, pages_per_seq=4)
     cache = LLAMA.empty_cache(geometry)
     plan, positions = plan_of({0: [0, 1, 2]})
-    step = jax.jit(LLAMA.decode, donate_argnums=1)
+    step = jax.jit(partial(LLAMA.decode, window=None), donate_argnums=1)
     size = sum(pool.nbytes for pool in cache)
     tokens = jnp.zeros(WIDTH, jnp.int32)
 

@@ -54,6 +54,7 @@ EVERY: dict[str, Callable[[Engine], object]] = {
     "propose": lambda engine: engine.propose(0, (1,)),
     "commit": lambda engine: engine.commit(0, 1),
     "truncate": lambda engine: engine.truncate(0, 1),
+    "release": lambda engine: engine.release(0, 0),
     "hit": lambda engine: engine.hit(0, 1),
     "share_prefix": lambda engine: engine.share_prefix(0, 0, 1),
     "publish": lambda engine: engine.publish(0, 1),

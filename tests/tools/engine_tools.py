@@ -58,6 +58,9 @@ SETUPS: Final = {
 KEPT: Final = SETUPS[CleanupMode.NONE]
 """A setup in which finished sequences stay, so that every action can be tried on them."""
 
+WINDOWED: Final = evolve(KEPT, geometry=evolve(GEOMETRY, window=3))
+"""The same with a window."""
+
 Leaves = list[NDArray[Any]]
 
 
@@ -106,10 +109,12 @@ def _others(engine: Engine, action: Action) -> Any:
     match action:
         case act.Propose(slot, tokens):
             return engine.propose(slot, tokens)
-        case act.Commit(slot, length):
-            return engine.commit(slot, length)
-        case act.Truncate(slot, length):
-            return engine.truncate(slot, length)
+        case act.Commit(slot, length) | act.Truncate(slot, length):
+            return (engine.commit if isinstance(action, act.Commit) else engine.truncate)(
+                slot, length
+            )
+        case act.Release(slot, before):
+            return engine.release(slot, before)
         case act.Hit(slot, length):
             return engine.hit(slot, length)
         case act.MixedRound(chunks):
@@ -180,13 +185,15 @@ def assert_holds(engine: Engine, state: State) -> None:
         sequence, detail = state.sequences[slot], state.details[slot]
         assert sequence is not None
         row = held.pages.rows[slot].tolist()
-        assert [*sequence.row] == [page for page in row if page != INVALID]
+        past = [INVALID] * (len(row) - len(sequence.row))
+        assert [*sequence.row, *past] == row
         lengths = [len(sequence.tokens), sequence.allocated, sequence.written]
         assert lengths == _column(slot, held.slots.known, held.slots.allocated, held.slots.written)
         assert [*sequence.tokens] == held.slots.tokens[slot][: lengths[0]].tolist()
         finished = detail.finished if detail else None
         assert [FINISH_CODES[finished] if finished else 0] == _column(slot, held.slots.finished)
-        _assert_contents(held, slot, sequence.tokens, sequence.written)
+        text = (*sequence.tokens, *state.proposed[slot])
+        _assert_contents(held, slot, text, sequence.written, window=state.geometry.window)
     queue = [[queued.token, queued.slot, queued.position] for queued in state.queue]
     columns = (held.queue.tokens, held.queue.slots, held.queue.positions)
     assert queue == [_column(index, *columns) for index in range(int(held.queue.filled))]
@@ -199,14 +206,18 @@ def expected_logprobs(prompt: Tokens, generated: Tokens) -> tuple[float, ...]:
     return tuple(-(row >> 8) / 2**24 for row in rows[len(prompt) - 1 : -1])
 
 
-def _assert_contents(held: DeviceState, slot: int, tokens: Tokens, written: int) -> None:
+def _assert_contents(
+    held: DeviceState, slot: int, tokens: Tokens, written: int, *, window: int | None
+) -> None:
     size = held.pages.cache[0].shape[1]
     for position in range(written):
         page = held.pages.rows[slot][position // size]
+        if page == INVALID:  # it is released
+            continue
         cell = [
             int(word) for pool in held.pages.cache for word in pool[page, position % size].ravel()
         ]
-        assert model.contents(tokens[: position + 1]) == tuple(cell)
+        assert model.contents(tokens[: position + 1], window) == tuple(cell)
 
 
 def _assert_outputs(held: DeviceState, outputs: tuple[Output, ...]) -> None:
