@@ -110,9 +110,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             return Verdict.FAILS
     _say_differences(pairs, report)
     for name, factory in (("A", pairs.a), ("B", pairs.b)):
-        for what, why in not_checked(make(factory, *state.usual[0])):
+        for what, why in not_checked(make(factory, *state.fullest)):
             report.skip(f"{name}: {what}", why=why)
-    pair = make(pairs, *state.usual[0])
+    pair = make(pairs, *state.fullest)
     if not isinstance(pair, Attends):
         report.skip("B: READ, by driving attention", why="it is driven only if A has attend")
     if not isinstance(pair, Counts):

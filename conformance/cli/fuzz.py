@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         if state.finding is not None:
             _keep(state, factory, arguments, report, watchdog)
             return Verdict.FAILS
-        engine = make(factory, *state.usual[0])
+        engine = make(factory, *state.fullest)
         return judge_coverage(state, engine, report, given=arguments.geometry is not None)
 
 

@@ -21,14 +21,22 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.files.geometries import geometry_to_text
-from conformance.fuzzing.settings import Setting, further_of, is_large, make, settings_of
+from conformance.fuzzing.settings import Setting, fullest, further_of, is_large, make, settings_of
 from conformance.fuzzing.state_machine import AdapterStops, Campaign, Over, machine
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, Violation
 from conformance.lockstep.not_checked import not_checked
 from conformance.lockstep.run import Finding, finding_of, opened, replay, violated_by
 from conformance.lockstep.watchdog import Patience, Watchdog
-from conformance.protocol import Compiles, Copies, Engine, EngineFailed, Factory, Poisonable
+from conformance.protocol import (
+    Compiles,
+    Copies,
+    Engine,
+    EngineFailed,
+    Factory,
+    Poisonable,
+    Profile,
+)
 from conformance.rungs.coverage import POISONED, RARE_STEPS, Coverage, conditions, offered_by
 from conformance.rungs.possible import Outcome, Pair, as_item, asked, outcomes, pairs
 from conformance.rungs.registry import LEVELS
@@ -124,6 +132,11 @@ class Run:
     not_checked: tuple[tuple[str, str], ...] = ()
     usual: tuple[Setting, ...] = ()
     further: tuple[Setting, ...] = ()
+
+    @property
+    def fullest(self) -> Setting:
+        """The usual setting at which the engine offers most."""
+        return fullest(self.usual)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -226,18 +239,16 @@ def run(
     compiled: dict[Setting, Campaign] = {}
     report.idle = Run()
     report.usual = settings_of(factory, options.geometry, alone=options.alone)
-    report.setting = report.usual[0]
+    report.setting = report.fullest
     try:
         engine = opened(partial(make, factory, *report.setting))
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
-    names, refuses = engine.profile.machine.names, engine.profile.refuses
-    offered, report.not_checked = engine.profile.actions, tuple(not_checked(engine))
-    empty = Campaign(make=_no_engine, names=names, refuses=refuses, idle=True, is_up=is_up)
+    refuses, report.not_checked = engine.profile.refuses, tuple(not_checked(engine))
+    empty = partial(Campaign, make=_no_engine, refuses=refuses, idle=True, is_up=is_up)
     begun = partial(
         Campaign,
-        names=names,
         refuses=refuses,
         coverage=report.coverage,
         watchdog=watchdog,
@@ -259,20 +270,37 @@ def run(
             with clock.warming_up():
                 _make_room(compiled, options, report)
                 compiled[setting] = campaigns[setting]
-                _warm_up(campaigns[setting], offered, options.patience.first, report)
+                profile = _profile_at(setting, factory, engine.profile)
+                _warm_up(campaigns[setting], profile, options.patience.first, report)
             _set_aside(report, options.known)
         if report.finding is None:
             _take_turn(campaigns[setting], level, options.seed + turn, report)
             _set_aside(report, options.known)
         if options.ceiling and turn % IDLE_EVERY == 0:
-            _take_turn(empty, level, options.seed + turn, report.idle)
+            idle = empty(names=campaigns[setting].names)
+            _take_turn(idle, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
     _judge_programs(compiled if options.programs else {}, report)
 
 
-def _warm_up(campaign: Campaign, offered: frozenset[type], seconds: float, report: Run) -> None:
+def _profile_at(setting: Setting, factory: Factory, otherwise: Profile) -> Profile:
+    """The profile of the engine at a setting: it may offer less there than at others.
+
+    otherwise: that of a setting with the same window, or with one. Whoever takes a turn there
+    reports that no engine can be made.
+    """
+    if setting.geometry.window == otherwise.geometry.window:
+        return otherwise
+    try:
+        return make(factory, *setting).profile
+    except (Exception, SystemExit):
+        return otherwise
+
+
+def _warm_up(campaign: Campaign, profile: Profile, seconds: float, report: Run) -> None:
     """Call every entry point once. When the time is up, the rest is skipped: no turn follows."""
-    history = takewhile(lambda _: not campaign.is_up(), warmup(offered))
+    campaign.names = profile.machine.names
+    history = takewhile(lambda _: not campaign.is_up(), warmup(profile.actions))
     began = time.perf_counter()
     report.finding = replay(
         campaign.make,

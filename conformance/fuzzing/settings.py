@@ -16,6 +16,7 @@ from conformance.files.geometries import geometry_to_text
 from conformance.lockstep.called import made_at
 from conformance.protocol import Engine, Factory, Unsupported
 from conformance.rungs.window import fewest_released
+from spec.machines.actions import Release
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, default_limits
 
 LONGEST_ROW: Final = 160
@@ -39,28 +40,38 @@ class Setting(NamedTuple):
 Narrow = Callable[[Geometry], Limits]
 
 
-def usual(main: Geometry, *, lookahead: int = 0) -> tuple[Setting, ...]:
+def usual(main: Geometry, *, lookahead: int = 0, windows: bool = False) -> tuple[Setting, ...]:
     """The given geometry and two others that reach further corner states.
 
     The first has longer rows if only they can tell this lookahead from others, or show a release
     behind this window. The second has pages of one cell, so that every cell is at a page boundary,
     and rounds of more tokens than slots; the third has a pool too small for its slots, and rounds
-    of fewer. In both, pages run out.
+    of fewer. In both, pages run out. windows: whether the third has a window if the others have
+    none: it ends inside a page, one before that of the query.
     """
     return tuple(
         Setting(sizes, cleanup, limits(sizes))
-        for sizes, cleanup, limits in _usual(main, lookahead=lookahead)
+        for sizes, cleanup, limits in _usual(main, lookahead=lookahead, windows=windows)
     )
 
 
-def _usual(main: Geometry, *, lookahead: int) -> list[tuple[Geometry, CleanupMode, Narrow]]:
+def _usual(
+    main: Geometry, *, lookahead: int, windows: bool
+) -> list[tuple[Geometry, CleanupMode, Narrow]]:
     single = evolve(main, page_size=1, pages_per_seq=min(main.pages, 2 * main.pages_per_seq))
     tight = evolve(main, pages=max(2, main.pages // 2), page_size=max(2, main.page_size - 1))
+    if windows and main.window is None:
+        tight = with_window(tight)
     return [
         (_with_rows_past(lookahead, main), CleanupMode.INCREMENTAL, default_limits),
         (single, CleanupMode.END, wide_rounds),
         (tight, CleanupMode.NONE, long_calls),
     ]
+
+
+def with_window(sizes: Geometry) -> Geometry:
+    """The geometry with a window of a page and a cell."""
+    return evolve(sizes, window=sizes.page_size + 1)
 
 
 def full_buffers(sizes: Geometry) -> Limits:
@@ -138,11 +149,14 @@ def wide(sizes: Geometry) -> Limits:
     )
 
 
-def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
+def further(
+    main: Geometry, *, windows: bool = False
+) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
     """Sizes that reach what no usual setting does; each with a cleanup and limits.
 
     The first differs from a usual setting in the cleanup alone: an engine may take one for the
-    other.
+    other. windows: whether the last ones have windows of their own, of one position and of two
+    pages.
     """
 
     def sized(pages: int, page_size: int, slots: int, pages_per_seq: int) -> Geometry:
@@ -151,6 +165,10 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         )
 
     after, end, never = CleanupMode.INCREMENTAL, CleanupMode.END, CleanupMode.NONE
+    windowed = (
+        (evolve(sized(9, 2, 3, 6), window=1), after, narrow_batches),
+        (evolve(sized(10, 2, 3, 6), window=4), end, wide_rounds),
+    )
     return (
         (main, end, default_limits),
         (sized(5, 3, 1, 4), after, narrow_batches),  # one slot
@@ -166,6 +184,7 @@ def further(main: Geometry) -> tuple[tuple[Geometry, CleanupMode, Narrow], ...]:
         (sized(6, 20, 2, 3), end, one_prefill),  # long pages
         (sized(22, 1, 3, 7), never, wide),  # more pages than all rows have cells
         (sized(12, 4, 4, 3), end, long_calls),  # the pool is exactly what the rows can take
+        *(windowed if windows else ()),
     )
 
 
@@ -200,8 +219,14 @@ def settings_of(
     if alone:
         limits = default_limits(geometry)
         return tuple(Setting(geometry, cleanup, limits) for cleanup in CleanupMode)
-    lookahead = _lookahead(factory, geometry)
-    return tuple(_nearest_supported(factory, *one) for one in _usual(geometry, lookahead=lookahead))
+    lookahead, windows = _lookahead(factory, geometry), _has_windows(factory, geometry)
+    every = _usual(geometry, lookahead=lookahead, windows=windows)
+    return tuple(_nearest_supported(factory, *one) for one in every)
+
+
+def fullest(settings: Iterable[Setting]) -> Setting:
+    """The setting at which an engine offers most: the first with a window, or the first."""
+    return max(settings, key=lambda one: one.geometry.window is not None)
 
 
 def further_of(
@@ -218,7 +243,8 @@ def further_of(
 
     leave_out: takes a geometry at which no engine can be made, and why.
     """
-    (first, *candidates), seen = further(geometry), {*known}
+    windows = _has_windows(factory, geometry)
+    (first, *candidates), seen = further(geometry, windows=windows), {*known}
     random.Random(seed).shuffle(candidates)
     candidates.sort(key=lambda candidate: not is_large(candidate[0]))
     for sizes, cleanup, limits in (first, *candidates):
@@ -282,6 +308,21 @@ def _lookahead(factory: Factory, geometry: Geometry) -> int:
         return make(factory, *nearest).profile.lookahead
     except (Exception, SystemExit):  # whoever makes the engine next reports it
         return 0
+
+
+def _has_windows(factory: Factory, main: Geometry) -> bool:
+    """Whether the engine has windows that the kit may choose: with one it offers Release.
+
+    An engine that takes a window and never releases may as well not attend through it.
+    """
+    if main.window is not None:
+        return False
+    windowed = with_window(main)
+    try:
+        engine = make(factory, windowed, CleanupMode.INCREMENTAL)
+        return Release in engine.profile.actions
+    except (Exception, SystemExit):
+        return False
 
 
 def _nearest_supported(

@@ -118,7 +118,7 @@ def judge(
         return _ended_at(state.finding.clause, failing)
     if state.programs:
         failing["JIT"] = "\n".join(state.programs)
-    one = make(factory, *state.usual[0])
+    one = make(factory, *state.fullest)
     coverable = state.coverable(one)
     missing = sorted(set(coverable) - set(state.coverage.covered(coverable)))
     undecided: dict[str, str] = {}

@@ -30,6 +30,7 @@ from conformance.rungs.shared_generators import (
 )
 from conformance.rungs.shared_moves import allocating, fixed, past_committed, writing
 from spec import pool
+from spec.attention import visible
 from spec.machines.actions import (
     Action,
     Allocate,
@@ -41,6 +42,7 @@ from spec.machines.actions import (
     Pack,
     Prefill,
     Propose,
+    Publish,
     Release,
     Reserve,
     Reset,
@@ -77,13 +79,45 @@ def slide(session: Session, drawn: int) -> Step:
     slot, kind = digits.one_of(slots), digits.below(4)
     if kind == 0 and any(queued.slot == slot for queued in state.queue):
         return _round_at_boundary(session, slot)
-    if kind == 1 and None in state.sequences:
-        return Clone(slot, None, 1 + digits.below(ALPHABET))
+    if kind == 1:
+        clone = Clone(slot, None, 1 + digits.below(ALPHABET))
+        make_room(session, clone, digits)
+        return clone
     if kind == 2:
         session.take(Propose(slot, (digits.below(ALPHABET),)))
         session.take(_next_cells(session.state, slot, digits))
         return Truncate(slot, state.committed[slot] + digits.below(2))
     return _next_cells(state, slot, digits)
+
+
+def past_drafts(session: Session, drawn: int) -> Step:
+    """A release as far as if drafts were final, a cell too far, or as far as it may go."""
+    digits = Digits(drawn)
+    _make_releasable(session, digits)
+    slots = _releasable(session.state) or session.state.live
+    if not slots:
+        return session.rules["release"](session, drawn)
+    slot = digits.one_of(slots)
+    session.take(Propose(slot, (digits.below(ALPHABET),) * (1 + digits.below(3))))
+    session.take(_next_cells(session.state, slot, digits))
+    state, end = session.state, allocated(session.state, slot)
+    most, behind = first_visible(state, slot), visible(end, end + 1, state.geometry.window).start
+    return Release(slot, digits.one_of((behind, most + 1, most)))
+
+
+def publish_behind(session: Session, drawn: int) -> Step:
+    """A publication of a slot that has released pages, which the index has before or has not."""
+    digits = Digits(drawn)
+    _make_releasable(session, digits)
+    slots = _releasable(session.state)
+    if not slots or Publish not in session.actions:
+        return session.rules["release"](session, drawn)
+    slot = digits.one_of(slots)
+    most = first_visible(session.state, slot)
+    if digits.below(2):
+        session.take(Publish(slot, most))
+    session.take(Release(slot, most))
+    return Publish(slot, session.state.committed[slot])
 
 
 def fewest_released(sizes: Geometry) -> int | None:
@@ -93,6 +127,13 @@ def fewest_released(sizes: Geometry) -> int | None:
 
 def _release_first(session: Session, digits: Digits) -> None:
     """Release what no query can see of a slot that has as much, or of a new one."""
+    _make_releasable(session, digits)
+    for slot in _releasable(session.state)[:1]:
+        session.take(Release(slot, first_visible(session.state, slot)))
+
+
+def _make_releasable(session: Session, digits: Digits) -> None:
+    """Begin a sequence of which a page can be released, unless there is one."""
     sizes, limits = session.state.geometry, session.state.limits
     most = min(limits.prefill_tokens, sizes.max_len - 1)
     least = fewest_released(sizes)
@@ -102,8 +143,6 @@ def _release_first(session: Session, digits: Digits) -> None:
         begin = Prefill((Request(id=session.next_id(), prompt=prompt, params=params),))
         make_room(session, begin, digits)
         session.take(begin)
-    for slot in _releasable(session.state)[:1]:
-        session.take(Release(slot, first_visible(session.state, slot)))
 
 
 def _round_at_boundary(session: Session, slot: int) -> Round:
@@ -250,10 +289,14 @@ KIT: Final = RungKit(
         "lifecycle": {
             "release": when(_releasable, one(release), "advance"),
             "slide": slide,
+            "past_drafts": past_drafts,
+            "publish_behind": publish_behind,
         },
         "scheduling": {
             "release": when(_releasable, one(release), "go_on"),
             "slide": slide,
+            "past_drafts": past_drafts,
+            "publish_behind": publish_behind,
         },
     },
     warmup=(Reserve(), Release(0, 0), Free(0)),

@@ -38,7 +38,7 @@ OURS = tuple(
     for step in kit.warmup
     if not isinstance(step, act.Append)
 )
-"""Our engine has no attention window, and a queue of its own."""
+"""Our engine releases nothing without an attention window, and it has a queue of its own."""
 
 
 def engine(cleanup: CleanupMode = CleanupMode.INCREMENTAL) -> ours.Ours:
@@ -75,7 +75,7 @@ def live() -> Lockstep:
     return lockstep
 
 
-def test_our_engine_offers_everything_but_a_window() -> None:
+def test_our_engine_offers_everything_and_release_where_there_is_a_window() -> None:
     """It refuses exactly, takes the lowest free page, shows every field, and can be driven."""
     made: Engine = engine()
 
@@ -85,6 +85,10 @@ def test_our_engine_offers_everything_but_a_window() -> None:
     assert {*ladder.whole().names} - {"window"} == {*made.profile.machine.names}
     assert all(isinstance(made, kind) for kind in (Poisonable, Attends, Compiles))
     assert OURS == warmup(made.profile.actions)
+    sizes = small(window=5)
+    sliding = ours.make(sizes, default_limits(sizes), CleanupMode.INCREMENTAL).profile
+    assert sliding.actions == CALLS - {act.Append}
+    assert {*ladder.whole().names} == {*sliding.machine.names}
 
 
 def test_fuzzing_finds_nothing_and_each_entry_point_is_compiled_once() -> None:
@@ -97,7 +101,8 @@ def test_fuzzing_finds_nothing_and_each_entry_point_is_compiled_once() -> None:
         assert None is report.finding, report.finding
 
     assert 1000 < target.steps
-    assert dict.fromkeys(entries.NAMES, 1) == engine().compilations()
+    called = (name for name in entries.NAMES if name != "release")
+    assert dict.fromkeys(called, 1) == engine().compilations()
 
 
 def test_each_request_gets_the_tokens_of_naive_decode_of_it_alone() -> None:

@@ -138,9 +138,10 @@ def test_the_time_of_a_warm_up_is_that_of_the_longest(
     monkeypatch.setattr(campaign, "time", SimpleNamespace(perf_counter=lambda: next(ends)))
     monkeypatch.setattr(campaign, "replay", lambda *_, **__: None)
     idle, report = Campaign(make=campaign._no_engine), campaign.Run()
+    profile = SpecEngine(SIZES, default_limits(SIZES), CleanupMode.NONE).profile
 
     for _ in times:
-        campaign._warm_up(idle, frozenset({act.Reserve}), 1.0, report)
+        campaign._warm_up(idle, profile, 1.0, report)
 
     assert max(times) == report.warm_up_seconds
 

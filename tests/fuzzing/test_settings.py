@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, fields
-from spec_engine import SpecEngine, small
+from spec_engine import ACTIONS, SpecEngine, small
 
 from conformance.cli.main import main
 from conformance.files import histories
@@ -14,12 +14,15 @@ from conformance.fuzzing import campaign, settings
 from conformance.fuzzing.settings import Setting
 from conformance.fuzzing.state_machine import Campaign
 from conformance.protocol import Factory, Unsupported
+from spec.machines.actions import Release
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, InvalidInput, Limits, default_limits
 
 CANDIDATES = tuple(
-    Setting(sizes, cleanup, limits(sizes)) for sizes, cleanup, limits in settings.further(small())
+    Setting(sizes, cleanup, limits(sizes))
+    for sizes, cleanup, limits in settings.further(small(), windows=True)
 )
+USUAL = settings.usual(small(), windows=True)
 
 
 class Narrow(SpecEngine):
@@ -81,7 +84,7 @@ TURNS = [
         level,
         marks=() if at % 4 == 0 and LEVELS[at // 4 % len(LEVELS)] == level else pytest.mark.deep,
     )
-    for at, setting in enumerate((*settings.usual(small()), *CANDIDATES))
+    for at, setting in enumerate((*USUAL, *CANDIDATES))
     for level in LEVELS
 ]
 """Every setting at every level; one level of every fourth setting is not deep."""
@@ -113,8 +116,7 @@ COUNTED = {
 def test_every_limit_is_below_at_and_above_every_size(limit: str, size: str) -> None:
     """No limit is tied to a size: it is less and more than each, and as much as those it counts."""
     found = [
-        (getattr(one.limits, limit), getattr(one.geometry, size))
-        for one in (*settings.usual(small()), *CANDIDATES)
+        (getattr(one.limits, limit), getattr(one.geometry, size)) for one in (*USUAL, *CANDIDATES)
     ]
     never_less = limit in {"queue", "outputs"} and size == "slots"  # such cannot serve the slots
 
@@ -125,10 +127,12 @@ def test_every_limit_is_below_at_and_above_every_size(limit: str, size: str) -> 
 
 def test_what_bugs_need_is_among_the_settings() -> None:
     """Sizes and limits at which something cannot happen elsewhere, or only there."""
-    found = (*settings.usual(small()), *CANDIDATES)
+    found = (*USUAL, *CANDIDATES)
     sizes = [one.geometry for one in found]
 
     assert {1, 2, 3, 4, 5, 9} <= {one.slots for one in sizes}
+    assert {None, 1, 4} == {one.window for one in sizes}
+    assert {0, 1} == {one.window % one.page_size for one in sizes if one.window}
     assert {1, 2, 3, 4, 12, 20} <= {one.page_size for one in sizes}
     assert 1 in {one.pages_per_seq for one in sizes} & {one.pages for one in sizes}
     assert [one for one in sizes if min(one.pages, one.max_len) > 256]
@@ -193,6 +197,17 @@ def test_an_engine_gets_only_sizes_that_it_has(monkeypatch: pytest.MonkeyPatch) 
     assert [("an engine at pages=6,page_size=3,slots=3,pages_per_seq=3", "limits: saw 1")] == [
         (what, why.partition(",")[0]) for what, why in told
     ]
+
+
+def test_a_window_comes_to_an_engine_that_releases_behind_one() -> None:
+    """One that never releases may take a window and not attend through it: it is given none."""
+    never = partial(SpecEngine, actions=ACTIONS - {Release})
+    found = {factory: settings.settings_of(factory, small()) for factory in (SpecEngine, never)}
+
+    assert [None, None, 4] == [one.geometry.window for one in found[SpecEngine]]
+    assert settings.fullest(found[SpecEngine]) == found[SpecEngine][2]
+    assert {None} == {one.geometry.window for one in found[never]}
+    assert settings.fullest(found[never]) == found[never][0]
 
 
 def test_sizes_that_are_given_are_the_only_ones() -> None:

@@ -78,7 +78,10 @@ class Refuses(SpecEngine):
         raise refused([Refusal(Reason.OUT_OF_PAGES, action, None)])
 
 
-EVERY = (*usual(small()), *(Setting(one, mode, make(one)) for one, mode, make in further(small())))
+EVERY = (
+    *usual(small(), windows=True),
+    *(Setting(one, mode, make(one)) for one, mode, make in further(small(), windows=True)),
+)
 
 
 @pytest.mark.parametrize("alone", [True, False])
