@@ -254,7 +254,7 @@ ENCODERS: Final[Mapping[str, Callable[[Setup, Any, State], None]]] = {
 }
 """For each rung whose components are on the device, how they stand in the engine's arrays.
 
-Without the rung rollback, everything written is committed.
+Without the rung rollback, everything written is committed. The rows say what is released.
 """
 
 

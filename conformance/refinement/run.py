@@ -34,21 +34,22 @@ Small = tuple[str, Geometry, CleanupMode]
 SMALL: Final[tuple[Small, ...]] = tuple(
     (
         name,
-        Geometry(pages=pages, slots=slots, page_size=page_size, pages_per_seq=width),
+        Geometry(pages=pages, slots=slots, page_size=page_size, pages_per_seq=width, window=window),
         cleanup,
     )
-    for name, (pages, slots, page_size, width), cleanup in (
-        ("sharing", (3, 2, 2, 2), CleanupMode.INCREMENTAL),
-        ("sharing", (3, 3, 1, 2), CleanupMode.INCREMENTAL),
-        ("lifecycle", (2, 2, 2, 1), CleanupMode.INCREMENTAL),
-        ("lifecycle", (2, 2, 1, 2), CleanupMode.INCREMENTAL),
-        ("scheduling", (1, 1, 4, 1), CleanupMode.INCREMENTAL),
-        ("scheduling", (1, 2, 4, 1), CleanupMode.INCREMENTAL),
-        ("scheduling", (2, 2, 3, 1), CleanupMode.NONE),
-        ("rollback", (2, 1, 2, 3), CleanupMode.INCREMENTAL),
-        ("rollback", (1, 2, 4, 1), CleanupMode.NONE),
-        ("chunks", (2, 1, 2, 2), CleanupMode.NONE),
-        ("prefix", (2, 2, 1, 2), CleanupMode.INCREMENTAL),
+    for name, (pages, slots, page_size, width, window), cleanup in (
+        ("sharing", (3, 2, 2, 2, None), CleanupMode.INCREMENTAL),
+        ("sharing", (3, 3, 1, 2, None), CleanupMode.INCREMENTAL),
+        ("lifecycle", (2, 2, 2, 1, None), CleanupMode.INCREMENTAL),
+        ("lifecycle", (2, 2, 1, 2, None), CleanupMode.INCREMENTAL),
+        ("scheduling", (1, 1, 4, 1, None), CleanupMode.INCREMENTAL),
+        ("scheduling", (1, 2, 4, 1, None), CleanupMode.INCREMENTAL),
+        ("scheduling", (2, 2, 3, 1, None), CleanupMode.NONE),
+        ("rollback", (2, 1, 2, 3, None), CleanupMode.INCREMENTAL),
+        ("rollback", (1, 2, 4, 1, None), CleanupMode.NONE),
+        ("window", (3, 1, 2, 3, 2), CleanupMode.INCREMENTAL),
+        ("chunks", (2, 1, 2, 2, None), CleanupMode.NONE),
+        ("prefix", (2, 2, 1, 2, None), CleanupMode.INCREMENTAL),
     )
 )
 """Rungs and geometries that take seconds, and together reach the states that bugs need."""

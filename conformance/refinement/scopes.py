@@ -21,22 +21,28 @@ FOLDER: Final = Path(".kvspec/refine")
 
 @frozen
 class Scope:
-    """A rung at a geometry (pages, slots, page_size, pages_per_seq). words: further options."""
+    """A rung at a geometry (pages, slots, page_size, pages_per_seq), with a window or none.
+
+    words: further options.
+    """
 
     rung: str
     sizes: tuple[int, int, int, int]
     words: tuple[str, ...] = ()
+    window: int | None = None
 
     @property
     def geometry(self) -> str:
         """The sizes in the form of the command line."""
         names = ("pages", "slots", "page_size", "pages_per_seq")
-        return ",".join(f"{name}={size}" for name, size in zip(names, self.sizes, strict=True))
+        sizes = [f"{name}={size}" for name, size in zip(names, self.sizes, strict=True)]
+        return ",".join(sizes if self.window is None else [*sizes, f"window={self.window}"])
 
     @property
     def name(self) -> str:
         """The name of its files, without a suffix."""
-        return "-".join([self.rung, *map(str, self.sizes), *self.words])
+        windows = () if self.window is None else (f"window={self.window}",)
+        return "-".join([self.rung, *map(str, self.sizes), *windows, *self.words])
 
 
 SCOPES: Final = (
@@ -54,6 +60,8 @@ SCOPES: Final = (
     ),
     Scope("rollback", (2, 1, 2, 3)),
     Scope("rollback", (2, 2, 2, 2)),
+    Scope("window", (3, 1, 2, 3), window=2),
+    Scope("window", (3, 2, 1, 3), window=2),
     Scope("chunks", (2, 2, 2, 2)),
     Scope("prefix", (2, 2, 2, 2)),
     Scope("prefix", (3, 2, 1, 3)),
@@ -75,7 +83,7 @@ def main() -> int:
         counts = ("states", "transitions", "illegal", "checked", "checked_unbatched", "mismatches")
         table.add_row(
             scope.rung,
-            ", ".join(map(str, scope.sizes)),
+            ", ".join(map(str, scope.sizes)) + (f"; window {scope.window}" if scope.window else ""),
             " ".join(scope.words),
             *(f"{found.get(name, 0):,}" for name in counts),
             f"{found.get('seconds', 0):.0f}",
