@@ -234,8 +234,10 @@ def _suite(cover: Cover) -> dict[str, object]:
 
 
 def _sizes(header: Header) -> tuple[int, ...]:
-    """pages, page_size, slots, pages_per_seq."""
-    return tuple(getattr(header.geometry, name) for name in NEEDED)
+    """pages, page_size, slots, pages_per_seq, and the window if there is one."""
+    sizes = tuple(getattr(header.geometry, name) for name in NEEDED)
+    window = header.geometry.window
+    return sizes if window is None else (*sizes, window)
 
 
 def _digest(text: str) -> str:

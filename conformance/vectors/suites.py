@@ -3,9 +3,10 @@
 The level of a suite is the highest rung that it needs. `lifecycle` needs a table and its counts,
 once with pages of two cells and once with pages of one. `scheduling` needs the integer model of
 `spec.model` too: every token that is drawn there depends on every cell that is read. `rollback`
-adds drafts to it, at one slot. `admission` needs a host: a request waits until the pages of its
-worst case are free. `prefix` needs an index of pages: beside a table, beside a queue, and beside
-rounds and admission, which take idle pages. `chunks` adds rounds that read prompts in parts.
+adds drafts to it, at one slot; `window` a window, behind which pages are released. `admission`
+needs a host: a request waits until the pages of its worst case are free. `prefix` needs an index of
+pages: beside a table, beside a queue, and beside rounds and admission, which take idle pages.
+`chunks` adds rounds that read prompts in parts.
 """
 
 from collections.abc import Iterator
@@ -149,6 +150,7 @@ def suites() -> tuple[Suite, ...]:
         _requests_suite(),
         *map(_decode_suite, DECODE),
         _rollback_suite(),
+        _window_suite(),
         _index_suite(),
         _hits_suite(),
         _idle_suite(),
@@ -210,6 +212,34 @@ def _rollback_suite() -> Suite:
         actions=(ACTIONS - {act.Assign, act.Clone})
         | (_ROUNDS - {act.Generate})
         | {act.Enqueue, act.Propose, act.Commit, act.Truncate},
+        texts=True,
+    )
+
+
+def _window_suite() -> Suite:
+    """A sequence loses pages while it goes on: shared, in the index, below drafts."""
+    geometry = Geometry(pages=3, page_size=2, slots=2, pages_per_seq=4, window=2)
+    chosen = instances.instance("window", geometry)
+    asked: tuple[Action, ...] = (
+        act.Prefill((Request(id=1, prompt=(2, 2, 2), params=Params(max_new=4)),)),
+        act.Round(),
+        *(act.Release(0, before) for before in (2, 3, 4)),
+        *(act.Release(slot, 2) for slot in (1, geometry.slots)),
+        act.Clone(0, 1, 1),
+        act.Propose(0, (4,)),
+        *(act.Truncate(0, length) for length in (3, 4)),
+        *(act.Publish(0, length) for length in (2, 4)),
+        *map(act.Free, range(geometry.slots)),
+    )
+    return Suite(
+        name="window",
+        level="window",
+        instance=chosen,
+        moves=(
+            *(fixed(action, str(action)) for action in asked),
+            allocating("allocate(0)", (0, 0)),
+        ),
+        actions=frozenset({*map(type, asked), act.Allocate}),
         texts=True,
     )
 

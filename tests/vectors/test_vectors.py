@@ -26,8 +26,9 @@ from conformance.protocol import RESULTS, Action, EngineFailed, Result
 from conformance.recordings.fields import fields_of, plain_result
 from conformance.recordings.format import Header, Line
 from conformance.recordings.validate import validate
-from conformance.rungs import chunks, prefix
-from conformance.rungs.prefix import AFTER_RELEASE, takes_idle
+from conformance.rungs import chunks, prefix, window
+from conformance.rungs.prefix import takes_idle
+from conformance.rungs.record import RungKit
 from conformance.rungs.registry import KITS
 from conformance.seeded_bugs import planted
 from conformance.seeded_bugs.scoring import vectors
@@ -39,7 +40,6 @@ from conformance.vectors.reach import covered, pair
 from conformance.vectors.suites import absent, pairs_apart, suites
 from spec import ladder
 from spec.fields import BY_NAME
-from spec.machines import window
 from spec.machines.actions import Allocate, Assign, Hit, Pack, Reserve, Share, TakeOutputs
 from spec.view import View
 from spec.vocabulary import Capacity, InvalidInput, Refused
@@ -89,6 +89,7 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
         "mixed": (1341, 589),
         "batches": (1010, 209),
         "rollback": (433, 669),
+        "window": (380, 407),
         "index": (556, 767),
         "hits": (401, 300),
         "idle": (834, 669),
@@ -135,7 +136,7 @@ def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover
         assert {f"{name}: done" for name in cover.suite.names} <= cover.counts.keys()
     assert UNREACHED == asked - reached
     assert names.union(absent()) == {call.__name__ for call in ladder.whole().calls}
-    assert absent() == tuple(kind.__name__ for kind in window.RUNG.rules), "no window"
+    assert () == absent()
     assert TABLE == single[0]
     assert {*TABLE, "Clone: OUT_OF_PAGES"} == single[1]
 
@@ -672,26 +673,24 @@ def test_the_command_fails_if_something_is_not_covered(
     assert json.loads((tmp_path / "j.json").read_text())["failures"]
 
 
-OF_PREFIX = {
-    *(takes_idle(kind) for kind in (Assign, Hit, Share)),
-    AFTER_RELEASE,
-}
-"""Corner states of the index in which a page is reserved, or released behind a window."""
+OF_PREFIX = {takes_idle(kind) for kind in (Assign, Hit, Share)}
+"""Corner states of the index in which a page is reserved."""
 
 
 def test_every_corner_state_of_the_index_is_there(covers: list[Cover]) -> None:
-    """Those that are in no suite ask for another capacity policy, or for a window."""
+    """Those that are in no suite ask for another capacity policy."""
     shown = {item.rpartition(" (")[0] for cover in covers for item in cover.counts}
 
     assert OF_PREFIX == {*prefix.KIT.corners} - shown
 
 
-def test_every_corner_state_of_chunks_is_there(covers: list[Cover]) -> None:
+@pytest.mark.parametrize("kit", [chunks.KIT, window.KIT], ids=["chunks", "window"])
+def test_every_corner_state_of_a_rung_is_in_its_suite(covers: list[Cover], kit: RungKit) -> None:
     """No corner state of the rung is missing in the suite of its level."""
-    (cover,) = (cover for cover in covers if cover.suite.name == "chunks")
+    (cover,) = (cover for cover in covers if cover.suite.name == kit.rung)
     shown = {item.rpartition(" (")[0] for item in cover.counts}
 
-    assert {*chunks.KIT.corners} <= shown
+    assert {*kit.corners} <= shown
 
 
 @pytest.mark.parametrize(
@@ -703,10 +702,11 @@ def test_every_corner_state_of_chunks_is_there(covers: list[Cover]) -> None:
             *(("idle", "PX1b"), ("hits", "PX3"), ("chunks", "CP1")),
             *((name, None) for name in ("index", "hits", "idle", "chunks")),
             *(("index", bug) for bug in ("RC3", "RC6", "CL5", "PX8", "EV1b", "EV4b")),
+            *(("window", bug) for bug in (None, "SW1", "SW4b", "SW5b", "HG8")),
         ],
     ),
 )
-def test_bugs_of_index_and_chunks_are_caught(
+def test_bugs_of_index_chunks_and_window_are_caught(
     covers: list[Cover], name: str, bug: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each planted bug is caught by the suite that asks for it; the engine without one passes."""
