@@ -298,6 +298,10 @@ KIT: Final = RungKit(
             "past_drafts": past_drafts,
             "publish_behind": publish_behind,
         },
+        "admission": {
+            "release": when(_releasable, one(release), "serve"),
+            "past_drafts": past_drafts,
+        },
     },
     warmup=(Reserve(), Release(0, 0), Free(0)),
     alphabet=alphabet,

@@ -40,6 +40,7 @@ WITH_FIELDS: tuple[Action, ...] = (
     act.Propose(1, (3, 4)),
     act.Commit(1, 1),
     act.Truncate(1, 1),
+    act.Release(1, 0),
     act.Publish(1, 1),
     act.Hit(1, 2),
     act.Share(0, 1, 2),
