@@ -200,7 +200,7 @@ PLANTS: Final = (
         mechanism="blocks outside the window are skipped, tokens are not masked",
         clause="ATT",
         patches=(patch(_visible, _window_by_blocks_only),),
-        blind=KERNEL_ONLY,
+        blind=IDLE,
     ),
     Plant(
         id="SW5",
@@ -208,7 +208,7 @@ PLANTS: Final = (
         mechanism="the window is one cell too wide",
         clause="ATT",
         patches=(patch(_visible, _window_one_more),),
-        blind=KERNEL_ONLY,
+        blind=IDLE,
     ),
     Plant(
         id="SW6",
@@ -216,7 +216,7 @@ PLANTS: Final = (
         mechanism="a single query attends without the window",
         clause="ATT",
         patches=(patch(_phase, _decode_without_window),),
-        blind=KERNEL_ONLY,
+        blind=IDLE,
     ),
 )
 """In the order of the report."""

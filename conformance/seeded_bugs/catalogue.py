@@ -15,6 +15,7 @@ from conformance.seeded_bugs import (
     prefix,
     requests,
     rollback,
+    window,
 )
 
 FAMILIES: Final[dict[str, tuple[Plant, ...]]] = {
@@ -26,6 +27,7 @@ FAMILIES: Final[dict[str, tuple[Plant, ...]]] = {
     "attention": attention.PLANTS,
     "prefix": prefix.PLANTS,
     "chunks": chunks.PLANTS,
+    "window": window.PLANTS,
 }
 """Every plant, by the part of the engine that it changes."""
 
@@ -34,8 +36,7 @@ PLANTS: Final = {plant.id: plant for family in FAMILIES.values() for plant in fa
 
 NOT_YET: Final[dict[str, str]] = {
     "QS2": "steps in flight: every result is back before the next action",
-    "SW1": "release behind a sliding window: a sequence keeps its pages to the end",
-    "SW2": "prefix cache and sliding window: this engine has no window to which a hit is cut",
+    "SW2": "hits of a window: a hit has the pages of its whole prefix, and none is cut to a window",
     "AK5": "a read out of range is clamped by XLA: seen only by an interpreter that raises",
     "KG3": "heads are padded by the TPU kernel alone: kvspec kernel tries widths that need it",
     "KG4": "blocks are planned by the TPU kernel alone: kvspec kernel --target asks the compilers",
@@ -49,7 +50,6 @@ NOT_YET: Final[dict[str, str]] = {
     "EV1": "transfers between tiers: there is one tier, and no write-back that can fail",
     "EV2": "transfers between tiers: no store takes or releases a lock; the counts are of rows",
     "EV4": "transfers between tiers: nothing is loaded under a page of another tier",
-    "HG8": "release behind a sliding window: no row has a hole that a publication could enter",
     "HG9": "groups of layers with states: a hit is of one kind of page",
     "CP4": "victims of a preemption: nothing is preempted, and no pass over a list is cut short",
     "CP5": "a skip past what does not fit: requests are admitted in the order of arrival alone",

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,12 +36,16 @@ CAUGHT: Final[tuple[tuple[str, History], ...]] = (
     ("PT1", (*grown(0, 3), act.Free(0))),
     ("CW6", (*grown(0, 4), act.Clone(0, 1, 1), act.Free(0))),
     ("RS3", (act.Reserve(0), act.Reset())),
+    ("SW4b", grown(0, 5)),
+    ("SW5b", grown(0, 4)),
+    ("HG8", (*grown(0, 8), act.Release(0, 4), act.Publish(0, 8))),
 )
 
 
-def engine() -> Engine:
-    """A new reference engine."""
-    return ours.make(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
+def engine(plant: str) -> Engine:
+    """A new reference engine, with a window for a plant behind one."""
+    sizes = small(window=3) if PLANTS[plant] in FAMILIES["window"] else SIZES
+    return ours.make(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
 
 
 def test_the_catalogue_is_whole() -> None:
@@ -132,12 +137,12 @@ def test_a_plant_is_gone_when_its_block_fails() -> None:
 def test_a_plant_is_caught_on_a_short_history(plant: str, history: History) -> None:
     """The planted engine violates the plant's clause at the last step; ours violates none."""
     with planted(plant):
-        found = replay(engine, history)
+        found = replay(partial(engine, plant), history)
 
     assert found is not None
     assert PLANTS[plant].clause == found.clause
     assert history == found.history
-    assert None is replay(engine, history)
+    assert None is replay(partial(engine, plant), history)
 
 
 def test_refining_what_breaks_down_is_no_catch_either(monkeypatch: pytest.MonkeyPatch) -> None:
