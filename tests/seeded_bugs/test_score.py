@@ -254,12 +254,13 @@ def test_a_method_is_not_held_to_what_it_cannot_see() -> None:
     """Kernels are for attention, and a plant names its own exceptions."""
     seen = {
         name: {method for method in METHODS if METHODS[method].applies(method, PLANTS[name])}
-        for name in ("CW5", "AK1", "SW5", "QS1", "QS4")
+        for name in ("CW5", "AK1", "AK3", "SW5", "QS1", "QS4")
     }
 
     assert {"fuzz", "invariants", "refine", "vectors", "replay"} == seen["CW5"]
     assert {"fuzz", "kernel"} == seen["AK1"]
-    assert {"kernel"} == seen["SW5"]
+    assert {"fuzz", "kernel"} == seen["SW5"]
+    assert {"kernel"} == seen["AK3"]
     assert "invariants" not in seen["QS1"]
     assert "refine" not in seen["QS4"]  # admission is the host's, and refining goes past it
     assert {plant.blind for plant in PLANTS.values()} >= {NO_VIEW, frozenset()}
