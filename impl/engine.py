@@ -308,6 +308,18 @@ class Engine:
         """
         self._call("mixed_round", arguments.chunks(self.setup, chunks))
 
+    def preempt(self, request: int) -> None:
+        """Free every slot of a request whose choice has not finished.
+
+        The caller keeps their tokens, and replays them later in other slots.
+        """
+        self._call("preempt", arguments.number("request", request))
+
+    def replay(self, slot: int, tokens: Tokens) -> None:
+        """Make tokens known that a slot had drawn before. Chunks read them; none is drawn."""
+        given = arguments.prompt(self.setup, tokens, name="tokens")
+        self._call("replay", arguments.slot(self.setup, slot), *given)
+
     def generate(self) -> tuple[int, Reason | None]:
         """Run at most `limits.rounds` rounds: the number done, and why the next one was refused."""
         done, code, _, _ = self._call("generate").tolist()

@@ -7,6 +7,7 @@ from typing import Final
 
 from impl.steps.allocation import allocate
 from impl.steps.outputs import take_outputs
+from impl.steps.preemption import preempt, replay
 from impl.steps.prefill import prefill_requests
 from impl.steps.prefix import drop, evict, hit, merge, publish, share
 from impl.steps.queueing import enqueue, pack, purge
@@ -33,11 +34,13 @@ __all__ = (
     "merge",
     "mixed_round",
     "pack",
+    "preempt",
     "prefill_requests",
     "propose",
     "publish",
     "purge",
     "release",
+    "replay",
     "reserve",
     "reset_logical",
     "reset_physical",

@@ -279,13 +279,18 @@ def _queue_across(before: View, after: View) -> Iterator[str]:
 
 
 def _new_tokens_unqueued(before: View, after: View) -> Iterator[str]:
-    """A token that follows the prompt is queued, or written already; a clone copies its parent."""
+    """A token that follows the prompt is queued, or written already; a clone copies its parent.
+
+    Where a step writes nothing of a slot and none of its tokens waited, they may be replayed.
+    """
     assert before.tokens is not None
     assert after.queue is not None
     assert after.written is not None
     assert after.finished is not None
     for slot, old in enumerate(before.tokens):
         if not after.used[slot] or after.finished[slot] or (before.used[slot] and not old):
+            continue
+        if _may_be_replayed(before, after, slot):
             continue
         known = after.known(slot)
         for position in range(max(len(before.known(slot)), after.written[slot]), len(known)):
@@ -305,6 +310,15 @@ def _copied(before: View, after: View, entry: QueueEntry) -> bool:
         for parent, used in enumerate(before.used)
         if used
     )
+
+
+def _may_be_replayed(before: View, after: View, slot: int) -> bool:
+    """Whether known tokens are new in a slot of which nothing waited and nothing is written."""
+    assert before.queue is not None
+    assert before.written is not None
+    assert after.written is not None
+    waited = any(entry[1] == slot for entry in before.queue)
+    return before.used[slot] and before.written[slot] == after.written[slot] and not waited
 
 
 def _tokens_unqueued(before: View, after: View) -> Iterator[str]:

@@ -12,6 +12,7 @@ from spec.machines import (
     lifecycle,
     naive,
     pages,
+    preemption,
     prefix,
     rollback,
     scheduling,
@@ -34,6 +35,7 @@ RUNGS: Final[tuple[Rung, ...]] = (
     lifecycle.RUNG,
     scheduling.RUNG,
     chunks.RUNG,
+    preemption.RUNG,
     admission.RUNG,
 )
 

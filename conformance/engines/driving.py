@@ -59,6 +59,10 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
             with_a_list(engine.prefill, requests)
         case act.MixedRound(chunks):
             with_a_list(engine.mixed_round, chunks)
+        case act.Preempt(request):
+            engine.preempt(request)
+        case act.Replay(slot, tokens):
+            engine.replay(slot, tokens)
         case act.Generate():
             return Rounds(*engine.generate())
         case act.Reset(mode):

@@ -98,6 +98,8 @@ def calls_of_engine(engine: Engine) -> dict[str, Callable[[], object]]:
         "prefill": partial(engine.prefill, [Request(id=0, prompt=(0,), params=params)]),
         "round": engine.round,
         "mixed_round": partial(engine.mixed_round, [(0, 1)]),
+        "preempt": partial(engine.preempt, 0),
+        "replay": partial(engine.replay, 0, (0,)),
         "generate": engine.generate,
         "take_outputs": engine.take_outputs,
         "stats": engine.stats,

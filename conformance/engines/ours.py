@@ -85,6 +85,8 @@ ACTIONS = frozenset(
         act.Propose,
         act.Round,
         act.MixedRound,
+        act.Preempt,
+        act.Replay,
         act.Generate,
         act.Submit,
         act.Admit,

@@ -183,6 +183,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "spec.machines.lifecycle",
             "spec.machines.naive",
             "spec.machines.pages",
+            "spec.machines.preemption",
             "spec.machines.prefix",
             "spec.machines.rollback",
             "spec.machines.scheduling",

@@ -61,7 +61,7 @@ def mixed_round(session: Session, drawn: int) -> Step:
         return _any_mixed(session.state, drawn // 5)
     if not unread(session.state) or digits.rarely(3):
         _begin(session, digits)
-    chosen = _chunks(session.state, digits)
+    chosen = chunks_of(session.state, digits)
     if not chosen:
         return _any_mixed(session.state, drawn // 5)
     action = MixedRound(chosen)
@@ -75,10 +75,10 @@ def read_in_parts(session: Session, drawn: int) -> Step:
     digits = Digits(drawn)
     _begin(session, digits)
     for _ in range(1 + digits.below(4)):
-        chosen = _chunks(session.state, digits)
+        chosen = chunks_of(session.state, digits)
         if chosen:
             session.take(MixedRound(chosen))
-    chosen = _chunks(session.state, digits)
+    chosen = chunks_of(session.state, digits)
     return MixedRound(chosen) if chosen else mixed_round(session, drawn // 64)
 
 
@@ -127,7 +127,7 @@ def unread(state: State) -> list[int]:
     ]
 
 
-def _chunks(state: State, digits: Digits) -> tuple[Chunk, ...]:
+def chunks_of(state: State, digits: Digits) -> tuple[Chunk, ...]:
     """Chunks of one or two slots, as far as the round has room for them."""
     room, chunks = state.limits.round_tokens - len(packed(state)), list[Chunk]()
     slots = unread(state)

@@ -103,6 +103,8 @@ DONE: Final[Mapping[type, Needs]] = {
     act.Prefill: (FREE,),
     act.Round: (DECODES,),
     act.MixedRound: (f"{BEFORE_CELLS}|{DECODES}",),
+    act.Preempt: (PROMPT,),
+    act.Replay: (PROMPT,),
     act.Admit: (WAITING, FREE),
 }
 """What the state must have where an action is done; nothing for the others."""
@@ -138,6 +140,7 @@ REFUSED: Final[Mapping[Reason, Needs]] = {
     Reason.STOPS: (),
     Reason.CHOICE_TAKEN: (PROMPT,),
     Reason.NEVER_FITS: (),
+    Reason.NOT_LIVE: (),
 }
 """What the state must have where an action is refused for a reason."""
 
@@ -181,6 +184,9 @@ REFUSED_BUT: Final[Mapping[tuple[type, Reason], Needs]] = {
         OUTPUT,
         f"{FREES}|Free|FreeFinished",
     ),
+    (act.Replay, Reason.BATCH_QUEUED): (TOKEN,),
+    (act.Replay, Reason.PROPOSED): (DRAFT, "Pack|Purge"),
+    (act.Replay, Reason.TOO_LONG): (PROMPT,),
     (act.Truncate, Reason.COMMITTED): (WRITTEN,),
     (act.Hit, Reason.TOO_LONG): (BEFORE_CELLS,),
     (act.Hit, Reason.NOT_INDEXED): (BEFORE_CELLS,),
@@ -220,6 +226,8 @@ LEAVES: Final[Mapping[type, Needs]] = {
     act.Release: (SLOT,),
     act.Purge: (SLOT,),
     act.Enqueue: (PROMPT, TOKEN),
+    act.Preempt: (FREE,),
+    act.Replay: (PROMPT,),
     act.Submit: (WAITING,),
     act.Hit: (PROMPT, INDEXED),
     act.Share: (PROMPT, WRITTEN),

@@ -11,6 +11,7 @@ from conformance.rungs import (
     chunks,
     lifecycle,
     pages,
+    preemption,
     prefix,
     rollback,
     scheduling,
@@ -30,6 +31,7 @@ KITS: Final[tuple[RungKit, ...]] = (
     lifecycle.KIT,
     scheduling.KIT,
     chunks.KIT,
+    preemption.KIT,
     admission.KIT,
 )
 ACTIONS: Final[Mapping[type, ActionKit[Any]]] = {

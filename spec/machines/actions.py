@@ -360,6 +360,32 @@ class Drop:
 
 
 @frozen
+class Preempt:
+    """Every slot of a request whose choice has not finished is freed, as by Free.
+
+    The caller keeps the tokens; the choices go on in other slots later, see Replay. A choice that
+    has finished keeps its slot and its output.
+
+    request: the id of the request.
+    """
+
+    request: int = field(validator=INT32)
+
+
+@frozen
+class Replay:
+    """Tokens that were drawn before become known again. None is drawn, queued or written.
+
+    They follow the prompt of a slot, or what was replayed before; chunks read them.
+
+    slot: the slot of the sequence. tokens: the tokens, in order.
+    """
+
+    slot: int = field(validator=SLOT)
+    tokens: Tokens = field(validator=PROMPT)
+
+
+@frozen
 class Submit:
     """A request joins the waiting ones, as the last.
 
@@ -406,6 +432,8 @@ Action = (
     | Round
     | MixedRound
     | Generate
+    | Preempt
+    | Replay
     | Submit
     | Admit
 )

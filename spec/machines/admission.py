@@ -205,5 +205,6 @@ RUNG = Rung(
         "lifecycle": Meet("PROG", "Admit: NO_FREE_SLOT"),
         "scheduling": Meet("ALONE", "Admit: done"),
         "chunks": "independent",
+        "preemption": Meet("PROG", "preempt an admitted request"),
     },
 )

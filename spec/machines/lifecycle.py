@@ -27,6 +27,7 @@ from spec.machines.actions import (
     Hit,
     MixedRound,
     Propose,
+    Replay,
     Reset,
     Sample,
     Share,
@@ -209,7 +210,7 @@ def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
 def has_prompt(
     _machine: Machine,
     state: State,
-    action: Append | Sample | Write | Propose | Hit | Share | MixedRound,
+    action: Append | Sample | Write | Propose | Hit | Share | MixedRound | Replay,
 ) -> Faults:
     """A slot has no prompt."""
     for slot in slots_of(action):
@@ -221,7 +222,7 @@ def has_prompt(
 def unfinished(
     _machine: Machine,
     state: State,
-    action: Append | Sample | Allocate | Write | Propose | Hit | Share | MixedRound,
+    action: Append | Sample | Allocate | Write | Propose | Hit | Share | MixedRound | Replay,
 ) -> Faults:
     """The sequence in a slot has finished."""
     finished = state.finished

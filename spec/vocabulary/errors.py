@@ -77,20 +77,24 @@ class Reason(IntEnum):
     PREFILL_WIDTH = 25
     NOT_IDLE = 26
     NOT_COMMON = 27
+    NOT_LIVE = 29
     STOPS = 30
     CHOICE_TAKEN = 31
     NEVER_FITS = 32
 
     @property
     def family(self) -> Family:
-        """The family, from the decade of the code."""
-        return (Family.SLOT, Family.BATCH, Family.CAPACITY, Family.REQUEST)[self.value // 10]
+        """The family: that of the last one of `_FIRST` that is not above the code."""
+        return [family for first, family in _FIRST.items() if first <= self.value][-1]
 
     @property
     def meaning(self) -> str:
         """What was wrong, and what to do about it."""
         return _MEANINGS[self]
 
+
+_FIRST: Final = {1: Family.SLOT, 10: Family.BATCH, 20: Family.CAPACITY, 28: Family.REQUEST}
+"""The first code of each family. A code is below 32 where it stands in a mask of the device."""
 
 _MEANINGS = {
     Reason.SLOT_RANGE: "the slot id is out of range; use 0 to slots - 1",
@@ -123,6 +127,7 @@ _MEANINGS = {
     Reason.STOPS: "too many stop sequences or one too long; use fewer or raise the limit",
     Reason.CHOICE_TAKEN: "this choice is live, or its output is not taken yet; use another id",
     Reason.NEVER_FITS: "the request can never fit; shorten it, ask for fewer choices or enlarge",
+    Reason.NOT_LIVE: "no choice of the request is unfinished in a slot; preempt another one",
 }
 
 

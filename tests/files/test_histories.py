@@ -54,6 +54,8 @@ EVERYTHING: History = (
     act.Prefill((Request(id=9, prompt=(1,), params=PARAMS, n_generations=2),)),
     act.Round(),
     act.MixedRound(((0, 2), (1, 1))),
+    act.Preempt(3),
+    act.Replay(1, (1, 2)),
     act.Generate(),
     act.Submit(Request(id=10, prompt=(2**31 - 1,), params=Params(max_new=1))),
     act.Admit(),

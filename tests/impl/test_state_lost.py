@@ -45,6 +45,8 @@ EVERY: dict[str, Callable[[Engine], object]] = {
     "pack": Engine.pack,
     "round": Engine.round,
     "mixed_round": lambda engine: engine.mixed_round([(0, 1)]),
+    "preempt": lambda engine: engine.preempt(0),
+    "replay": lambda engine: engine.replay(0, (1,)),
     "generate": Engine.generate,
     "free_finished": Engine.free_finished,
     "free": lambda engine: engine.free(0),

@@ -101,6 +101,12 @@ def do(engine: Engine, action: Action) -> Any:
             return engine.prefill(requests)
         case act.Reset(mode):
             return engine.reset(mode)
+        case act.MixedRound(chunks):
+            return engine.mixed_round(chunks)
+        case act.Preempt(request):
+            return engine.preempt(request)
+        case act.Replay(slot, tokens):
+            return engine.replay(slot, tokens)
         case _:
             return _others(engine, action)
 
@@ -117,8 +123,6 @@ def _others(engine: Engine, action: Action) -> Any:
             return engine.release(slot, before)
         case act.Hit(slot, length):
             return engine.hit(slot, length)
-        case act.MixedRound(chunks):
-            return engine.mixed_round(chunks)
         case act.Share(parent, slot, length):
             return engine.share_prefix(parent, slot, length)
         case act.Publish(slot, length):
