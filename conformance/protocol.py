@@ -359,8 +359,8 @@ class Scores(Protocol):
     def logprobs(self) -> Sequence[Sequence[float]]:
         """Those of the generated tokens of each output that the last TakeOutputs took, in order.
 
-        `spec.model.logprobs` has the right ones. A token that was enqueued, or committed as a
-        draft, was not drawn: its entry may have any value.
+        `spec.model.logprobs` has the right ones. A token that was enqueued, replayed, or committed
+        as a draft, was not drawn: its entry may have any value.
         """
         ...
 

@@ -19,7 +19,7 @@ from conformance.lockstep.comparer import (
 from conformance.protocol import Action, Counts, Emits, Engine, Erases, Scores
 from spec import events, model
 from spec.events import Keys
-from spec.machines.actions import Clone, Commit, Enqueue, Reset, TakeOutputs
+from spec.machines.actions import Clone, Commit, Enqueue, Replay, Reset, TakeOutputs
 from spec.machines.lifecycle import Key, detail_of, taken_keys
 from spec.machines.pages import used
 from spec.rung import Machine
@@ -65,7 +65,8 @@ class Told:
 
 
 class Given:
-    """The tokens of each choice that were not drawn: enqueued ones, and drafts that were committed.
+    """The tokens of each choice that were not drawn: enqueued and replayed ones, and drafts that
+    were committed.
 
     They have no log-probability.
     """
@@ -76,7 +77,7 @@ class Given:
     def add(self, before: State, action: Action, after: State) -> None:
         """Follow an action that was done; a choice is forgotten when its output is taken."""
         match action:
-            case Enqueue(int(slot)) | Commit(int(slot)):
+            case Enqueue(int(slot)) | Commit(int(slot)) | Replay(int(slot)):
                 first, end = len(used(before, slot).tokens), len(used(after, slot).tokens)
                 key = _key(after, slot)
                 self._positions[key] = self.of(key).union(range(first, end))

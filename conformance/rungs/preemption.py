@@ -41,12 +41,15 @@ from spec.vocabulary import Geometry, Limits, Params
 
 
 def preempt(session: Session, drawn: int) -> Preempt:
-    """A request with a choice that goes on; rarely one that has ended, or of which nothing is."""
-    digits = Digits(drawn)
-    names = _live(session.state)
-    if not names or digits.rarely(6):
-        return Preempt(name_of(session.state, digits, session.next_id()))
-    return Preempt(digits.one_of(names))
+    """A request with a choice that goes on, mostly one of which another choice keeps its slot; rarely
+    one that has ended, or of which nothing is left.
+    """
+    digits, state = Digits(drawn), session.state
+    live, kept = _live(state), {detail_of(state, slot).request for slot in state.finished}
+    names = digits.one_of(([one for one in live if one in kept], live, sorted(kept)))
+    if not (names or live) or digits.rarely(8):
+        return Preempt(name_of(state, digits, session.next_id()))
+    return Preempt(digits.one_of(names or live))
 
 
 def replay(session: Session, drawn: int) -> Replay:

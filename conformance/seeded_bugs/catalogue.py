@@ -12,6 +12,7 @@ from conformance.seeded_bugs import (
     counts_and_clones,
     lifecycle,
     pages,
+    preemption,
     prefix,
     requests,
     rollback,
@@ -28,6 +29,7 @@ FAMILIES: Final[dict[str, tuple[Plant, ...]]] = {
     "prefix": prefix.PLANTS,
     "chunks": chunks.PLANTS,
     "window": window.PLANTS,
+    "preemption": preemption.PLANTS,
 }
 """Every plant, by the part of the engine that it changes."""
 
