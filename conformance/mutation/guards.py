@@ -39,7 +39,7 @@ WIDTH: Final = 8
 
 LARGER: Final = tuple(
     (rung, Geometry(pages=2, slots=2, page_size=2, pages_per_seq=2), CleanupMode.INCREMENTAL)
-    for rung in ("scheduling", "rollback", "chunks")
+    for rung in ("scheduling", "rollback", "chunks", "preemption")
 )
 """Within a few moves a queue fills here, a round lacks a page, and a draft could be cloned."""
 LARGER_STATES: Final = 500
@@ -67,6 +67,7 @@ EXPLAINED: Final[dict[str, str]] = {
     "mixed_round: round_of 8 PROPOSED": "no alphabet has drafts and chunks; a round is asked",
     "mixed_round: round_of 10 TOO_LONG": _PLACED,
     "propose: propose 4 TOO_LONG": "a prompt and its limit fit the row: propose 5 refuses the same",
+    "replay: replay 5 PROPOSED": "no alphabet has drafts and a replay; enqueue is asked",
     "run_round: round_of 4 TOO_LONG": _PLACED,
 }
 """For each guard without which refinement does not fail, the reason."""

@@ -41,8 +41,8 @@ from spec.vocabulary import Geometry, Limits, Params
 
 
 def preempt(session: Session, drawn: int) -> Preempt:
-    """A request with a choice that goes on, mostly one of which another choice keeps its slot; rarely
-    one that has ended, or of which nothing is left.
+    """A request with a choice that goes on, often beside a finished one that keeps its slot; rarely
+    a request that has ended, or of which nothing is left.
     """
     digits, state = Digits(drawn), session.state
     live, kept = _live(state), {detail_of(state, slot).request for slot in state.finished}

@@ -6,7 +6,8 @@ once with pages of two cells and once with pages of one. `scheduling` needs the 
 adds drafts to it, at one slot; `window` a window, behind which pages are released. `admission`
 needs a host: a request waits until the pages of its worst case are free. `prefix` needs an index of
 pages: beside a table, beside a queue, and beside rounds and admission, which take idle pages.
-`chunks` adds rounds that read prompts in parts.
+`chunks` adds rounds that read prompts in parts, and `preemption` requests that give their slots
+back.
 """
 
 from collections.abc import Iterator
@@ -155,6 +156,7 @@ def suites() -> tuple[Suite, ...]:
         _hits_suite(),
         _idle_suite(),
         _chunks_suite(),
+        _preemption_suite(),
     )
 
 
@@ -324,6 +326,31 @@ def _chunks_suite() -> Suite:
             allocating("allocate(0)", (0, 0)),
         ),
         actions=frozenset({*map(type, asked), act.Allocate}),
+        texts=True,
+    )
+
+
+def _preemption_suite() -> Suite:
+    """Two choices of a request are read, preempted and replayed; one may have finished."""
+    geometry = Geometry(pages=2, page_size=2, slots=2, pages_per_seq=2)
+    text, rounds = (1, 1), (((0, 1),), ((0, 2),), ((1, 2),), ())
+    asked: tuple[Action, ...] = (
+        *map(act.Reserve, range(geometry.slots)),
+        act.Assign(0, text, Params(max_new=2), 1, 0),
+        act.Assign(1, text, Params(max_new=1), 1, 1),
+        act.Propose(0, (1,)),
+        act.Purge(0),
+        *map(act.MixedRound, rounds),
+        *(act.Replay(slot, (2,)) for slot in range(geometry.slots + 1)),
+        *(act.Preempt(1), act.Preempt(2)),
+        act.Free(0),
+    )
+    return Suite(
+        name="preemption",
+        level="preemption",
+        instance=instances.instance("preemption", geometry, CleanupMode.NONE),
+        moves=tuple(fixed(action, str(action)) for action in asked),
+        actions=frozenset(map(type, asked)),
         texts=True,
     )
 

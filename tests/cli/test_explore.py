@@ -107,7 +107,10 @@ def test_a_bound_leaves_it_undecided(
         (["--stop-len", "2"], "no stop sequences"),
         (["--leave-out", "free"], "a fixed list of moves"),
         (["--rung", "lifecycle", "--leave-out", "frei"], "saw 'frei'"),
-        (["--cleanup", "end"], "--rung rollback or window or scheduling or chunks: in the others"),
+        (
+            ["--cleanup", "end"],
+            "--rung rollback or window or scheduling or chunks or preemption: in the others",
+        ),
         (["--rung", "lifecycle", "--cleanup", "none"], "saw '--rung lifecycle'"),
         (["--rung", "attention"], "invalid choice: 'attention'"),
         (["--alphabet", "greek"], "invalid choice: 'greek'"),

@@ -94,6 +94,7 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
         "hits": (401, 300),
         "idle": (834, 669),
         "chunks": (1090, 322),
+        "preemption": (74, 275),
     } == sizes
 
 
@@ -700,7 +701,8 @@ def test_every_corner_state_of_a_rung_is_in_its_suite(covers: list[Cover], kit: 
         [
             *(("chunks", "CP2"), ("index", "PX1"), ("hits", "PX4")),
             *(("idle", "PX1b"), ("hits", "PX3"), ("chunks", "CP1")),
-            *((name, None) for name in ("index", "hits", "idle", "chunks")),
+            *((name, None) for name in ("index", "hits", "idle", "chunks", "preemption")),
+            *(("preemption", "QS5"), ("preemption", "QS6"), ("preemption", "QS7")),
             *(("index", bug) for bug in ("RC3", "RC6", "CL5", "PX8", "EV1b", "EV4b")),
             *(("window", bug) for bug in (None, "SW1", "SW4b", "SW5b", "HG8")),
         ],
