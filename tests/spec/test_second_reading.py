@@ -113,16 +113,22 @@ def drawn(state: State, rng: Random, number: int, odds: "Odds") -> Action:
         used = [slot for slot, held in enumerate(state.sequences) if held is not None]
         instead = act.Free(rng.choice(used)) if used else of_index[0]
         return next(legal, instead) if one_of(rng, 0, 1, 2) else of_index[0]
-    return _proposed(state, rng, number, odds) if one_of(rng, *range(12)) else _mixed(state, rng)
+    other = rng.randrange(24)
+    if other > 3:
+        return _proposed(state, rng, number, odds)
+    return _mixed(state, rng) if other < 2 else _preempted(state, rng)
 
 
 def _proposed(state: State, rng: Random, number: int, odds: "Odds") -> Action:
-    """An action that is likely to matter; seldom a reset, and with another context or limit."""
+    """An action that is likely to matter; seldom a reset, and with another context, limit, slot."""
     action = propose(state, rng, number)
     if isinstance(action, act.Reset) and not mistaken(rng):
         return act.FreeFinished()
     if isinstance(action, act.Reserve):
         return evolve(action, context=one_of(rng, 0, 0, 1))
+    if isinstance(action, act.Allocate | act.Write) and mistaken(rng):
+        nowhere = (one_of(rng, -1, state.geometry.slots), 0)
+        return evolve(action, batch=(nowhere, *action.batch[1:]))
     if isinstance(action, act.Assign) and mistaken(rng):
         request, choice = rng.choice(_names(state))
         return evolve(action, request=request, choice=choice)
@@ -152,6 +158,15 @@ def _mixed(state: State, rng: Random) -> act.MixedRound:
         slot = rng.randrange(-1, state.geometry.slots + 1)
         chunks.append((slot, one_of(rng, 0, 1, 2)))
     return act.MixedRound(tuple(chunk for chunk in chunks if chunk[1] >= 0))
+
+
+def _preempted(state: State, rng: Random) -> act.Preempt | act.Replay:
+    """A request gives its slots back, or tokens are replayed in one of the slots in use."""
+    used = [slot for slot, held in enumerate(state.sequences) if held is not None]
+    if not used or one_of(rng, 0, 1, 2) == 0:
+        return act.Preempt(rng.choice(_names(state))[0])
+    slot = rng.randrange(-1, state.geometry.slots + 1) if mistaken(rng) else rng.choice(used)
+    return act.Replay(slot, (one_of(rng, 0, 1),) * one_of(rng, 1, 1, 2, state.geometry.max_len))
 
 
 def _of_index(state: State, rng: Random, number: int) -> list[Action]:

@@ -603,6 +603,24 @@ class SecondReading:
         wanted = partial(self.pages_of, batch)
         yield order + 3, Reason.OUT_OF_PAGES, lambda: wanted() > len(self.spare), (outputs,)
 
+    def _may_preempt(self, action: act.Preempt) -> Iterator[Condition]:
+        yield 1, Reason.NOT_LIVE, not self._going_on(action.request), ()
+
+    def _going_on(self, request: int) -> list[int]:
+        """The slots of the choices of a request that have not ended, lowest first."""
+        return [
+            slot
+            for slot, held in sorted(self.slots.items())
+            if held.key is not None and held.key[0] == request and held.finished is None
+        ]
+
+    def _may_replay(self, action: act.Replay) -> Iterator[Condition]:
+        slot, more = action.slot, len(action.tokens)
+        yield from self._live(slot)
+        yield 4, Reason.BATCH_QUEUED, any(waits == slot for _, waits, _ in self.queue), ()
+        yield 5, Reason.PROPOSED, lambda: bool(self.slots[slot].drafts), ()
+        yield 6, Reason.TOO_LONG, lambda: self._ends(slot, self._known(slot) + more), ()
+
     def _may_submit(self, action: act.Submit) -> Iterator[Condition]:
         request = action.request
         ids = {one.id for one in (*self.waiting, *self.admitted)} | {one for one, _ in self.keys}
@@ -644,6 +662,13 @@ class SecondReading:
     def _enqueue(self, action: act.Enqueue) -> None:
         self.queue.append((action.token, action.slot, self._known(action.slot)))
         self.slots[action.slot].tokens.append(action.token)
+
+    def _preempt(self, action: act.Preempt) -> None:
+        for slot in self._going_on(action.request):
+            self._end(slot)
+
+    def _replay(self, action: act.Replay) -> None:
+        self.slots[action.slot].tokens.extend(action.tokens)
 
     def _propose(self, action: act.Propose) -> None:
         for token in action.tokens:
@@ -965,6 +990,8 @@ CONDITIONS: Final[Mapping[type, Callable[[SecondReading, Any], Iterator[Conditio
     act.Prefill: SecondReading._may_prefill,
     act.Round: SecondReading._may_round,
     act.MixedRound: SecondReading._may_mix,
+    act.Preempt: SecondReading._may_preempt,
+    act.Replay: SecondReading._may_replay,
     act.Submit: SecondReading._may_submit,
     act.Admit: SecondReading._may_admit,
 }
@@ -998,6 +1025,8 @@ EFFECTS: Final[Mapping[type, Callable[[SecondReading, Any], None]]] = {
     act.Prefill: lambda reading, action: reading._begin(action.requests),
     act.Round: lambda reading, _: reading._decode(),
     act.MixedRound: lambda reading, action: reading._decode(action.chunks),
+    act.Preempt: SecondReading._preempt,
+    act.Replay: SecondReading._replay,
     act.Generate: SecondReading._generate,
     act.Submit: lambda reading, action: reading.waiting.append(action.request),
     act.Admit: lambda reading, _: reading._let_in(),
