@@ -101,12 +101,6 @@ def do(engine: Engine, action: Action) -> Any:
             return engine.prefill(requests)
         case act.Reset(mode):
             return engine.reset(mode)
-        case act.MixedRound(chunks):
-            return engine.mixed_round(chunks)
-        case act.Preempt(request):
-            return engine.preempt(request)
-        case act.Replay(slot, tokens):
-            return engine.replay(slot, tokens)
         case _:
             return _others(engine, action)
 
@@ -131,6 +125,18 @@ def _others(engine: Engine, action: Action) -> Any:
             return engine.merge(slot, entry)
         case act.Evict(tokens):
             return engine.evict(tokens, context=action.context)
+        case _:
+            return _of_rounds(engine, action)
+
+
+def _of_rounds(engine: Engine, action: Action) -> Any:
+    match action:
+        case act.MixedRound(chunks):
+            return engine.mixed_round(chunks)
+        case act.Preempt(request):
+            return engine.preempt(request)
+        case act.Replay(slot, tokens):
+            return engine.replay(slot, tokens)
         case _:
             return _PLAIN[type(action)](engine)
 

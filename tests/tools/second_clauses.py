@@ -461,8 +461,10 @@ def alone(before: View, after: View) -> bool:
 def unqueued(before: View, after: View, slot: int, position: int) -> bool:
     """Whether a new token, not written, should wait in the queue and does not.
 
-    Neither the prompt of a slot that was in use waits, nor the token that ends a sequence. A clone
-    has what its parent had: what is not queued for the one is not queued for the other.
+    Neither the prompt of a slot that was in use waits, nor the token that ends a sequence. What is
+    replayed does not wait: it comes where nothing waited, in a step that writes no cell of the
+    slot. A clone has what its parent had: what is not queued for the one is not queued for the
+    other.
     """
     assert before.tokens is not None
     assert after.tokens is not None
@@ -473,10 +475,18 @@ def unqueued(before: View, after: View, slot: int, position: int) -> bool:
         return False
     if after.finished[slot] or (before.used[slot] and before.tokens[slot] == ()):
         return False
-    return before.used[slot] or not any(
+    if before.used[slot]:
+        return waits(before, slot) or written(before, slot) != written(after, slot)
+    return not any(
         before.tokens[parent] == after.tokens[slot] and (token, parent, position) not in after.queue
         for parent in used(before)
     )
+
+
+def waits(view: View, slot: int) -> bool:
+    """Whether a token of a slot is in the queue."""
+    assert view.queue is not None
+    return slot in {other for _, other, _ in view.queue}
 
 
 def outputs_across(before: View, after: View) -> bool:
