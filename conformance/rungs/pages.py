@@ -621,7 +621,7 @@ KIT: Final = RungKit(
         FULL: ("Allocate|Prefill", FULL_POOL),
         SHORT: (_SHORTAGES, ONE_SHORT),
         REFUSED: (REFUSAL,),
-        PAGE_REUSED: ("Allocate|Prefill", "Free|Reset|Truncate"),
+        PAGE_REUSED: ("Allocate|Prefill", "Free|Reset|Truncate|Preempt"),
         SLOT_REUSED: (_FILLS,),
         "batch with padding inside": (_BATCH,),
         "batch not sorted": (_BATCH,),

@@ -79,7 +79,7 @@ FACTS: Final[Mapping[str, tuple[Needs, ...]]] = {
     FINISHED: ((OUTPUT, KEEPS),),
     BEFORE_CELLS: (("Reserve", "Assign"),),
     INDEXED: ((WRITTEN, "Publish", WHOLE_PAGE),),
-    IDLE: ((INDEXED, "Free|FreeFinished"), (INDEXED, FREES, OUTPUT)),
+    IDLE: ((INDEXED, "Free|FreeFinished|Preempt"), (INDEXED, FREES, OUTPUT)),
 }
 """How each fact about a state comes about: by any of these, from the initial state."""
 

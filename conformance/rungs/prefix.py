@@ -694,11 +694,15 @@ KIT: Final = RungKit(
     },
     corners={
         **{
-            takes_idle(kind): (*_PUBLISHES, "Free|FreeFinished", f"{kind.__name__}: OUT_OF_PAGES")
+            takes_idle(kind): (
+                *_PUBLISHES,
+                "Free|FreeFinished|Preempt",
+                f"{kind.__name__}: OUT_OF_PAGES",
+            )
             for kind in sorted(TAKERS, key=lambda one: one.__name__)
         },
         HIT_LIVE: (*_PUBLISHES, "Hit", HITS),
-        HIT_IDLE: (*_PUBLISHES, "Hit", "Free|FreeFinished", HITS),
+        HIT_IDLE: (*_PUBLISHES, "Hit", "Free|FreeFinished|Preempt", HITS),
         "hit with no other page to take": (*_PUBLISHES, "Hit", HITS, FULL_POOL),
         SHARED_INDEXED: (*_SHARES, "Publish"),
         SHARED_STALE: (*_SHARES, "Drop"),
@@ -711,12 +715,12 @@ KIT: Final = RungKit(
         "evict a page that an idle one extends": (
             *_PUBLISHES,
             "Evict: done",
-            "Free|FreeFinished",
+            "Free|FreeFinished|Preempt",
             CHAINS,
         ),
         "drop pages that a row names": (*_PUBLISHES, "Drop"),
         FREED: (*_PUBLISHES, "Free|FreeFinished"),
-        ADMITTED: (*_PUBLISHES, "Submit", "Admit", "Free|FreeFinished"),
+        ADMITTED: (*_PUBLISHES, "Submit", "Admit", "Free|FreeFinished|Preempt"),
     },
     always=_always,
     rules={

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from attrs import evolve
 from deep import deep_after
 from engine_tools import (
     GEOMETRY,
@@ -41,10 +42,12 @@ from spec.machines.actions import (
     Merge,
     MixedRound,
     Pack,
+    Preempt,
     Prefill,
     Propose,
     Publish,
     Purge,
+    Replay,
     Reserve,
     Reset,
     Round,
@@ -53,7 +56,15 @@ from spec.machines.actions import (
     Truncate,
     Write,
 )
-from spec.vocabulary import INVALID, CleanupMode, FinishReason, Reason, ResetMode, Tokens
+from spec.vocabulary import (
+    INVALID,
+    CleanupMode,
+    FinishReason,
+    Reason,
+    Request,
+    ResetMode,
+    Tokens,
+)
 
 BY_HAND: tuple[Action, ...] = (
     Reserve(2),
@@ -118,6 +129,28 @@ CHUNKED: tuple[Action, ...] = (
 """Chunks end inside a page and at its end, are the last, follow a hit, and fill a round twice.
 
 Beside a chunk a token is decoded; in the first round a sequence of one token finishes at once.
+"""
+WARM = params(5, temperature=1.0, seed=5)
+DRAWN = [naive.generate((1, 2, 3), WARM, choice)[0] for choice in range(3)]
+"""The tokens of three choices of the prompt (1, 2, 3), which no stop sequence ends."""
+STOPPING = evolve(WARM, stops=(DRAWN[2][:2],))
+PREEMPTED: tuple[Action, ...] = (
+    Prefill((Request(id=1, prompt=(1, 2, 3), params=STOPPING, n_generations=3),)),
+    *(Round(), Round()),
+    Preempt(1),
+    *(Reserve(3), Assign(3, (1, 2, 3), STOPPING, request=1), Replay(3, DRAWN[0][:3])),
+    *(Reserve(0), Assign(0, (1, 2, 3), STOPPING, request=1, choice=1)),
+    *(Replay(0, DRAWN[1][:1]), Replay(0, DRAWN[1][1:3])),
+    MixedRound(((3, 3),)),
+    Share(3, 0, 2),
+    MixedRound(((3, 3),)),
+    MixedRound(((0, 2),)),
+    MixedRound(((0, 2),)),
+    Generate(),
+)
+"""Two choices are preempted after three tokens each, beside a third that has finished.
+
+They begin again in other slots and are read in chunks; the second shares the first page again.
 """
 SERVED: tuple[Action, ...] = (
     Prefill(
@@ -217,6 +250,24 @@ def test_outputs_are_those_of_naive_decode_with_their_log_probabilities() -> Non
         assert expected == (output.tokens, output.reason)
         assert expected_logprobs(asked.prompt, output.tokens) == output.logprobs
     assert () == engine.take_outputs()
+
+
+def test_a_preempted_request_gets_the_tokens_of_naive_decode() -> None:
+    """Replayed tokens are not drawn again, and the output of a finished choice stays first."""
+    engine, state = Engine(KEPT), specification(KEPT)
+
+    for action in PREEMPTED:
+        do(engine, action)
+        state = MACHINE.step(state, action)
+        assert_holds(engine, state)
+    outputs = engine.take_outputs()
+
+    expected = {at: naive.generate((1, 2, 3), STOPPING, at) for at in (2, 0, 1)}
+    assert [FinishReason.STOP, *[FinishReason.LIMIT] * 2] == [why for _, why in expected.values()]
+    assert [*expected.items()] == [(one.choice, (one.tokens, one.reason)) for one in outputs]
+    assert [*expected.items()] == [
+        (one.choice, (one.generated, one.reason)) for one in state.outputs
+    ]
 
 
 def test_log_probabilities_that_are_not_wanted_are_not_kept() -> None:
@@ -401,6 +452,7 @@ def test_every_entry_point_is_compiled_once() -> None:
         drafts = ((0, 3), (0, 4), (0, 5))
         run(engine, Allocate(drafts), Write(drafts), Commit(0, 5), Truncate(0, 5), Reset())
         run(engine, *PUBLISHED, *AGAIN, Reset())
+        run(engine, *PREEMPTED, Reset())
 
     assert dict.fromkeys(entries.NAMES, 1) == engine.compilations()
 

@@ -103,6 +103,7 @@ def drawn(state: State, rng: Random, number: int) -> Action:
         (at, found.written, found.allocated) for at, found in enumerate(state.sequences) if found
     ]
     waiting = [request.id for request in state.waiting] or [0]
+    names = [one.request for one in state.details if one is not None] or [0]
     used, written, allocated = rng.choice(lengths)
     chunks = tuple((at, rng.choice((1, 1, 2))) for at, _, _ in rng.sample(lengths, 1))
     wild: tuple[Callable[[], Action], ...] = (
@@ -125,6 +126,9 @@ def drawn(state: State, rng: Random, number: int) -> Action:
         lambda: act.Share(other, used, state.geometry.page_size),
         lambda: act.MixedRound(chunks * rng.choice((1, 1, 1, 0, 2))),
         lambda: act.MixedRound((*chunks, (slot, rng.randrange(3)))),
+        lambda: act.Preempt(rng.choice(names)),
+        lambda: act.Replay(used, (1,) * rng.choice((1, 1, 2, 4))),
+        lambda: act.Replay(slot, (1,)),
         lambda: act.Assign(slot, (1,) * rng.randrange(1, 9), words, rng.randrange(4)),
         lambda: act.Prefill((evolve(request_of(state, rng, number), params=words),)),
         lambda: act.Propose(slot, (1,) * rng.randrange(1, 12)),

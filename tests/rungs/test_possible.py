@@ -114,6 +114,10 @@ def moves(sizes: Geometry, kind: type) -> Iterator[Action]:  # noqa: C901, PLR09
         yield from (
             act.MixedRound(((slot, count),)) for slot in slots for count in (1, 2, sizes.max_len)
         )
+    if kind is act.Preempt:
+        yield from (act.Preempt(request) for request in (0, 1, 3))
+    if kind is act.Replay:
+        yield from (act.Replay(slot, (1,) * more) for slot in slots for more in (1, sizes.max_len))
     if kind is act.Merge:
         yield from (act.Merge(slot, entry) for slot in slots for entry in range(3))
     if kind is act.Evict:
@@ -171,6 +175,8 @@ EXACT = [
 ]
 """Engines that are large enough for all that their actions can bring about."""
 CHUNKS = QUEUE.difference({act.Round}).union({act.MixedRound})
+AGAIN = frozenset({act.Preempt, act.Replay})
+STARTS = AGAIN.union({act.Reserve, act.Assign, act.Purge})
 INDEX = CLONES.difference({act.Clone}).union(prefix.RUNG.rules)
 SMALLER = [
     (INDEX, small(pages=2, page_size=1, slots=1, pages_per_seq=3), CleanupMode.NONE),
@@ -188,6 +194,18 @@ SMALLER = [
     (CHUNKS, ONE_SLOT, CleanupMode.INCREMENTAL),
     (CHUNKS - {act.Assign, act.Enqueue}, ONE_SLOT, CleanupMode.NONE),
     (CHUNKS - {act.Allocate, act.Enqueue}, TWO_SLOTS, CleanupMode.END),
+    (STARTS.union({act.MixedRound, act.Enqueue}), ONE_SLOT, CleanupMode.NONE),
+    (STARTS.union({act.MixedRound}), ONE_SLOT, CleanupMode.INCREMENTAL),
+    (STARTS.union({act.MixedRound}) - {act.Assign}, ONE_SLOT, CleanupMode.NONE),
+    (STARTS.union({act.MixedRound}), TWO_SLOTS, CleanupMode.END),
+    (STARTS.union({act.Propose}), ONE_SLOT, CleanupMode.NONE),
+    (STARTS.union({act.Propose}) - {act.Purge}, ONE_SLOT, CleanupMode.NONE),
+    (SERVES.union(AGAIN) - {act.Free}, ONE_SLOT, CleanupMode.NONE),
+    (
+        INDEX.union({act.Preempt}) - {act.Free},
+        small(pages=2, page_size=1, slots=1, pages_per_seq=3),
+        CleanupMode.NONE,
+    ),
     (WAITING, ONE_SLOT, CleanupMode.NONE),
     (WAITING, ONE_SLOT, CleanupMode.INCREMENTAL),
     (SERVES, ONE_SLOT, CleanupMode.NONE),

@@ -26,11 +26,13 @@ from spec.machines.actions import (
     Merge,
     MixedRound,
     Pack,
+    Preempt,
     Prefill,
     Propose,
     Publish,
     Purge,
     Release,
+    Replay,
     Reserve,
     Round,
     Sample,
@@ -59,7 +61,7 @@ from spec.vocabulary.errors import (
     SlotRefused,
 )
 
-SERVING = ladder.machine("admission", "chunks", "window", "prefix")
+SERVING = ladder.machine("admission", "preemption", "window", "prefix")
 SIZES = geometry(pages=6, page_size=2, slots=2, pages_per_seq=4)
 SHORT = Params(max_new=1)
 LONG = Params(max_new=4)
@@ -248,6 +250,12 @@ CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
         Release(0, 3),
         BatchRefused,
         "saw 3, allowed at most 2",
+    ),
+    Reason.NOT_LIVE: (
+        ended,
+        Preempt(0),
+        RequestRefused,
+        "saw 0, allowed a request with a choice that has not finished",
     ),
     Reason.STOPS: (
         empty,
@@ -589,6 +597,16 @@ FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
         MixedRound(((1, 1),)),
         {Reason.OUTPUTS_FULL},
     ),
+    (assigned, Preempt(1), {Reason.NOT_LIVE}),
+    (assigned, Replay(2, (7,)), {Reason.SLOT_RANGE}),
+    (assigned, Replay(1, (7,)), {Reason.SLOT_UNUSED}),
+    (reserved, Replay(0, (7,)), {Reason.SLOT_EMPTY}),
+    (ended, Replay(0, (7,)), {Reason.SLOT_FINISHED}),
+    (waiting, Replay(0, (7,)), {Reason.BATCH_QUEUED}),
+    (proposed, Replay(0, (7,)), {Reason.BATCH_QUEUED}),
+    (lambda: climb(assigned(), Propose(0, (8,)), Purge(0)), Replay(0, (7,)), {Reason.PROPOSED}),
+    (assigned, Replay(0, (7, 7, 7, 7)), {Reason.TOO_LONG}),
+    (lambda: climb(assigned(), Replay(0, (7, 7))), Replay(0, (7, 7)), {Reason.TOO_LONG}),
     (served, Submit(ask(1, prompt=5)), {Reason.TOO_LONG}),
     (served, Submit(ask(1, params=THREE_STOPS)), {Reason.STOPS}),
     (lambda: served(Submit(ask(1))), Submit(ask(1)), {Reason.CHOICE_TAKEN}),

@@ -17,12 +17,12 @@ from conformance.rungs.chunks import unread
 from conformance.rungs.registry import legal_results
 from spec import ladder
 from spec.cells import POISON
-from spec.machines.actions import Admit, Generate, MixedRound, Release, Submit
+from spec.machines.actions import Admit, Generate, MixedRound, Preempt, Release, Replay, Submit
 from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, STANDARD, Capacity, CleanupMode, Geometry, default_limits
 
-MACHINE: Final = ladder.machine("admission", "chunks", "window", "prefix")
+MACHINE: Final = ladder.machine("admission", "preemption", "window", "prefix")
 ROOMY: Final = small(pages=12, page_size=2, slots=4, pages_per_seq=5)
 """Sizes without a window."""
 WINDOWED: Final = evolve(ROOMY, window=3)
@@ -67,6 +67,8 @@ def drawn(
             step = Generate()
         elif other == 3 and seed % 3 < 2 and unread(state):
             step = MixedRound(((unread(state)[0], 1),))
+        elif other == 4 and seed % 3 < 2:
+            step = again(state, rng) or step
         elif seed % 3 == 2 and other > 3:
             step = indexing(state, rng, number)
         if isinstance(step, Release) and sizes.window is None:
@@ -75,6 +77,15 @@ def drawn(
         if not MACHINE.refusals(state, step):
             state = MACHINE.effect(state, step)
     return tuple(history)
+
+
+def again(state: State, rng: Random) -> Preempt | Replay | None:
+    """A replayed token where a slot waits for chunks; else, now and then, a request preempted."""
+    waiting = unread(state)
+    if waiting:
+        return Replay(waiting[0], (rng.randrange(2),))
+    live = [one.request for one in state.details if one is not None and one.finished is None]
+    return Preempt(rng.choice(live)) if live and rng.randrange(3) == 0 else None
 
 
 class Wrapped:

@@ -17,7 +17,7 @@ ONE = Params(max_new=1)
 """A request for one token."""
 MACHINE = ladder.machine("scheduling", "window")
 SERVING = ladder.machine("admission", "window")
-INDEXING = ladder.machine("chunks", "window", "prefix")
+INDEXING = ladder.machine("preemption", "window", "prefix")
 
 
 def geometry(
