@@ -146,7 +146,7 @@ PREEMPTED: tuple[Action, ...] = (
     MixedRound(((3, 3),)),
     MixedRound(((0, 2),)),
     MixedRound(((0, 2),)),
-    Generate(),
+    *(Free(3), Generate()),
 )
 """Two choices are preempted after three tokens each, beside a third that has finished.
 
