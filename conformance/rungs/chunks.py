@@ -28,6 +28,7 @@ from conformance.rungs.shared_moves import allocating, fixed
 from spec import index, pool
 from spec.machines import naive
 from spec.machines.actions import (
+    Allocate,
     Assign,
     Enqueue,
     Free,
@@ -35,6 +36,8 @@ from spec.machines.actions import (
     Hit,
     MixedRound,
     Pack,
+    Propose,
+    Purge,
     Reserve,
     Round,
     TakeOutputs,
@@ -68,6 +71,31 @@ def mixed_round(session: Session, drawn: int) -> Step:
     if digits.rarely(6):
         return at_edge(session, digits.below(64), action, short=digits.below(3) > 0)
     return action
+
+
+def at_fault(session: Session, drawn: int) -> Step:
+    """A round that is refused for a slot of a chunk alone, whose queued tokens do not leave.
+
+    The slot has drafts that are not queued, cells that are not written, or a token far behind in
+    the queue.
+    """
+    digits = Digits(drawn)
+    _begin(session, digits)
+    slots, width = unread(session.state), session.state.limits.round_tokens
+    if not slots:
+        return mixed_round(session, drawn // 64)
+    slot, kind = digits.one_of(slots), digits.below(3)
+    if kind == 0:
+        session.take(Propose(slot, (digits.below(ALPHABET),)))
+        session.take(Purge(slot))
+    elif kind == 1:
+        session.take(Allocate(((slot, used(session.state, slot).allocated),)))
+    else:
+        others = [one for one in session.state.live if one != slot] or [slot]
+        for _ in range(width - len(session.state.queue)):
+            session.take(Enqueue(digits.one_of(others), digits.below(ALPHABET)))
+        session.take(Enqueue(slot, digits.below(ALPHABET)))
+    return MixedRound(((slot, 1),))
 
 
 def read_in_parts(session: Session, drawn: int) -> Step:
@@ -282,6 +310,7 @@ KIT: Final = RungKit(
             "mixed": mixed_round,
             "read_in_parts": read_in_parts,
             "mixed_after_hit": mixed_after_hit,
+            "at_fault": at_fault,
         }
     },
     warmup=(MixedRound(()),),
