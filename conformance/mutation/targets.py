@@ -90,6 +90,7 @@ METADATA: Final = (
     "impl.steps.answer",
     "impl.steps.decode",
     "impl.steps.outputs",
+    "impl.steps.preemption",
     "impl.steps.prefill",
     "impl.steps.prefix",
     "impl.steps.queueing",

@@ -183,7 +183,11 @@ def _begin(session: Session, digits: Digits) -> None:
     longest = session.state.geometry.max_len - 1
     length = min(longest, 1 + digits.below(2 * session.state.limits.round_tokens + 1))
     prompt = (digits.below(ALPHABET),) * length
-    params = Params(max_new=min(longest + 1 - length, digits.one_of((1, 3, 2))), seed=1)
+    params = Params(
+        max_new=min(longest + 1 - length, digits.one_of((1, 3, 2))),
+        temperature=digits.one_of((0.0, 1.0)),
+        seed=1,
+    )
     if digits.rarely(4):
         drawn = naive.generate(
             prompt, evolve(params, max_new=1), window=session.state.geometry.window

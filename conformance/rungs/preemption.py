@@ -8,6 +8,7 @@ from attrs import evolve
 from conformance.history import Step
 from conformance.rungs.chunks import chunks_of, unread
 from conformance.rungs.record import FULL_POOL, TWO_SLOTS, ActionKit, Move, RungKit, Session
+from conformance.rungs.scheduling import make_room
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
@@ -19,6 +20,7 @@ from conformance.rungs.shared_generators import (
 )
 from conformance.rungs.shared_moves import fixed
 from spec import index, pool
+from spec.machines import naive
 from spec.machines.actions import (
     Action,
     Assign,
@@ -26,6 +28,7 @@ from spec.machines.actions import (
     FreeFinished,
     MixedRound,
     Preempt,
+    Prefill,
     Purge,
     Replay,
     Reserve,
@@ -37,7 +40,7 @@ from spec.machines.lifecycle import detail_of
 from spec.machines.pages import used
 from spec.machines.preemption import slots_of_request
 from spec.state import State
-from spec.vocabulary import Geometry, Limits, Params
+from spec.vocabulary import Geometry, Limits, Params, Request
 
 
 def preempt(session: Session, drawn: int) -> Preempt:
@@ -67,11 +70,14 @@ def preempt_and_go_on(session: Session, drawn: int) -> Step:
 
     The second of two choices with the same first page shares it, as before.
     """
-    digits, state = Digits(drawn), session.state
+    digits = Digits(drawn)
+    if digits.rarely(4):
+        _begin_two(session, digits)
+    state, kept = session.state, {output.request for output in session.state.outputs}
     names = _live(state)
     if not names:
         return session.rules["read_in_parts"](session, drawn)
-    request = digits.one_of(names)
+    request = digits.one_of([one for one in names if one in kept] or names)
     slots = slots_of_request(state, request)
     session.take(Preempt(request))
     if slots_of_request(session.state, request):  # the engine does not offer it
@@ -86,6 +92,23 @@ def preempt_and_go_on(session: Session, drawn: int) -> Step:
         session.take(Share(begun[0], begun[1], size))
     chosen = chunks_of(session.state, digits)
     return MixedRound(chosen) if chosen else replay(session, drawn)
+
+
+def _begin_two(session: Session, digits: Digits) -> None:
+    """A request of two choices, of which the second ends with its first token if the other goes on.
+
+    A stop sequence is that token.
+    """
+    prompt, state = (digits.below(ALPHABET),), session.state
+    most = state.geometry.max_len - len(prompt)
+    warm = Params(max_new=max(1, min(4, most)), temperature=1.0, seed=1 + digits.below(ALPHABET))
+    window = state.geometry.window
+    first, _ = naive.generate(prompt, evolve(warm, max_new=1), 1, window=window)
+    params = evolve(warm, stops=(first,))
+    request = Request(id=session.next_id(), prompt=prompt, params=params, n_generations=2)
+    begin = Prefill((request,))
+    make_room(session, begin, digits)
+    session.take(begin)
 
 
 def _begin_again(session: Session, before: State, slot: int) -> int:

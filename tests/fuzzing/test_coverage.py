@@ -154,6 +154,8 @@ NEVER_LACKING = (
         act.Merge(0, 0),
         act.Evict((1,)),
         act.Drop(),
+        act.Preempt(0),
+        act.Replay(0, (1,)),
     ),
 )
 

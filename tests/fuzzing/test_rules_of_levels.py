@@ -77,7 +77,7 @@ def test_elsewhere_comes_to_every_rule_that_is_not_left_out(level: str) -> None:
     heard = listening(session)
 
     direct = set[tuple[str, str]]()
-    for drawn in range(3 * DRAWS):
+    for drawn in range(6 * DRAWS):
         before = len(heard)
         rare.elsewhere(session, spread(drawn + 1))
         direct.add(heard[before])

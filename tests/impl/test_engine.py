@@ -47,6 +47,7 @@ from spec.machines.actions import (
     Propose,
     Publish,
     Purge,
+    Release,
     Replay,
     Reserve,
     Reset,
@@ -451,6 +452,7 @@ def test_every_entry_point_is_compiled_once() -> None:
         run(engine, Allocate(drafts), Write(drafts), Commit(0, 5), Truncate(0, 5), Reset())
         run(engine, *PUBLISHED, *AGAIN, Reset())
         run(engine, *PREEMPTED, Reset())
+        run(engine, Reserve(), Release(0, 0), Reset())
 
     assert dict.fromkeys(entries.NAMES, 1) == engine.compilations()
 

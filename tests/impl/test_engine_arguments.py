@@ -180,7 +180,7 @@ def test_every_method_is_looked_at() -> None:
 
 
 NO_FIELD: dict[str, tuple[Any, ...]] = {
-    "geometry": (None, (8, 2, 4, 4), KEPT.limits, evolve(KEPT.geometry, window=4)),
+    "geometry": (None, (8, 2, 4, 4), KEPT.limits),
     "limits": (None, {}, KEPT.geometry),
     "model": (None, "llama", IntegerModel, object(), 1),
     "cleanup": (None, "end", ResetMode.LOGICAL, 1),

@@ -310,7 +310,6 @@ BAD_STEPS = (
         evolve(PENDING, queue=((8, 1, 3), (8, 0, 3))),
         "should begin with ((8, 0, 3), (8, 1, 3)): that was queued before",
     ),
-    ("Q", evolve(ALONE, tokens=(TOKENS, ())), ALONE, "should have (8, 0, 3): the token is new"),
     ("Q", GOOD, evolve(PENDING, queue=GOOD.queue), "should have (8, 1, 3): the token is new"),
     ("Q", PENDING, ALONE, "should have (8, 0, 3): the token is not written"),
     ("Q", TWO_QUEUED, evolve(TWO_QUEUED, queue=((7, 0, 2),)), "should have (8, 0, 3)"),
