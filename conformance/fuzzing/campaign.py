@@ -242,10 +242,12 @@ def run(
     report.setting = report.fullest
     try:
         engine = opened(partial(make, factory, *report.setting))
+        first = opened(partial(make, factory, *report.usual[0]))
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
-    refuses, report.not_checked = engine.profile.refuses, tuple(not_checked(engine))
+    refuses, at_first = engine.profile.refuses, dict(not_checked(first))
+    report.not_checked = tuple(part for part in not_checked(engine) if part[0] in at_first)
     empty = partial(Campaign, make=_no_engine, refuses=refuses, idle=True, is_up=is_up)
     begun = partial(
         Campaign,

@@ -48,7 +48,7 @@ def of_the_specification(tmp_path: Path, level: str, seed: int, steps: int = 100
 
 def test_every_rung_is_judged(tmp_path: Path) -> None:
     """Actions of each are done, in pages of other numbers, and all results are compared."""
-    outcome = validate(of_the_specification(tmp_path, "scheduling", 6, 500))
+    outcome = validate(of_the_specification(tmp_path, "scheduling", 8, 500))
 
     assert (None, "any") == (outcome.found, outcome.header.policy)
     assert not outcome.uncompared

@@ -25,8 +25,8 @@ from spec.vocabulary import CleanupMode, Params, Reason, Tokens
 
 make = partial(SpecEngine, actions=MACHINE.calls - prefix.RUNG.rules.keys())
 """An engine without an index: the rung prefix has values of its own."""
-EXAMPLES = 15
-"""The histories at each of three settings and levels: some 6,000 steps."""
+EXAMPLES = 22
+"""The histories at each of three settings and levels: some 9,000 steps."""
 LEAST = {
     "a name used again after it was freed": 10,
     "a name used again while it is taken": 37,
