@@ -241,13 +241,11 @@ def run(
     report.usual = settings_of(factory, options.geometry, alone=options.alone)
     report.setting = report.fullest
     try:
-        engine = opened(partial(make, factory, *report.setting))
-        first = opened(partial(make, factory, *report.usual[0]))
+        engine = _fullest(factory, report)
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
-    refuses, at_first = engine.profile.refuses, dict(not_checked(first))
-    report.not_checked = tuple(part for part in not_checked(engine) if part[0] in at_first)
+    refuses = engine.profile.refuses
     empty = partial(Campaign, make=_no_engine, refuses=refuses, idle=True, is_up=is_up)
     begun = partial(
         Campaign,
@@ -283,6 +281,20 @@ def run(
             _take_turn(idle, level, options.seed + turn, report.idle)
         tell(f"{report.steps} steps")
     _judge_programs(compiled if options.programs else {}, report)
+
+
+def _fullest(factory: Factory, report: Run) -> Engine:
+    """The engine at its fullest setting. What neither it nor the first setting checks is noted.
+
+    An engine may be alone in its process, so the one of the first setting comes before.
+    """
+    first = opened(partial(make, factory, *report.usual[0]))
+    report.not_checked = tuple(not_checked(first))
+    if report.setting == report.usual[0]:
+        return first
+    engine, before = opened(partial(make, factory, *report.fullest)), dict(report.not_checked)
+    report.not_checked = tuple(part for part in not_checked(engine) if part[0] in before)
+    return engine
 
 
 def _profile_at(setting: Setting, factory: Factory, otherwise: Profile) -> Profile:
