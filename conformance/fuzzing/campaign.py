@@ -241,7 +241,7 @@ def run(
     report.usual = settings_of(factory, options.geometry, alone=options.alone)
     report.setting = report.fullest
     try:
-        engine = _fullest(factory, report)
+        engine = _at_fullest(factory, report)
     except EngineFailed as error:
         report.finding = finding_of((), error)
         return
@@ -283,10 +283,11 @@ def run(
     _judge_programs(compiled if options.programs else {}, report)
 
 
-def _fullest(factory: Factory, report: Run) -> Engine:
-    """The engine at its fullest setting. What neither it nor the first setting checks is noted.
+def _at_fullest(factory: Factory, report: Run) -> Engine:
+    """The engine at its fullest setting. The report gets what is checked neither there nor at the
+    first one.
 
-    An engine may be alone in its process, so the one of the first setting comes before.
+    An engine may be alone in its process, so that of the first setting is made before, and asked.
     """
     first = opened(partial(make, factory, *report.usual[0]))
     report.not_checked = tuple(not_checked(first))
@@ -298,10 +299,10 @@ def _fullest(factory: Factory, report: Run) -> Engine:
 
 
 def _profile_at(setting: Setting, factory: Factory, otherwise: Profile) -> Profile:
-    """The profile of the engine at a setting: it may offer less there than at others.
+    """The profile of the engine at a setting. It may offer less without a window than with one.
 
-    otherwise: that of a setting with the same window, or with one. Whoever takes a turn there
-    reports that no engine can be made.
+    otherwise: that of the fullest setting. It stands for one at which no engine can be made, which
+    the turn there reports.
     """
     if setting.geometry.window == otherwise.geometry.window:
         return otherwise

@@ -53,7 +53,7 @@ NOT_YET: Final[dict[str, str]] = {
     "EV2": "transfers between tiers: no store takes or releases a lock; the counts are of rows",
     "EV4": "transfers between tiers: nothing is loaded under a page of another tier",
     "HG9": "groups of layers with states: a hit is of one kind of page",
-    "CP4": "victims of a preemption: nothing is preempted, and no pass over a list is cut short",
+    "CP4": "victims of a preemption: the caller names the request, and no pass over a list is cut",
     "CP5": "a skip past what does not fit: requests are admitted in the order of arrival alone",
     "MH5": "several hosts: none can find another length of a hit",
 }

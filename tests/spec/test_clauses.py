@@ -66,6 +66,7 @@ WINDOW = evolve(
 
 PENDING = evolve(TWINS, tokens=((*TOKENS, 8),) * 2, queue=((8, 0, 3), (8, 1, 3)))
 """The same with a fourth token each, which is queued."""
+WAITS = evolve(GOOD, tokens=(TOKENS, ()), written=(2, 0), queue=((7, 0, 2),))
 TWO_QUEUED = evolve(GOOD, written=(2, 0), queue=((7, 0, 2), (8, 0, 3)))
 SLIDING = evolve(TWINS, geometry=evolve(TWINS.geometry, window=1), first_page=(0, 0))
 """The same as TWINS, where a query sees itself alone."""
@@ -311,6 +312,7 @@ BAD_STEPS = (
         "should begin with ((8, 0, 3), (8, 1, 3)): that was queued before",
     ),
     ("Q", GOOD, evolve(PENDING, queue=GOOD.queue), "should have (8, 1, 3): the token is new"),
+    ("Q", WAITS, evolve(WAITS, tokens=GOOD.tokens), "should have (8, 0, 3): the token is new"),
     ("Q", PENDING, ALONE, "should have (8, 0, 3): the token is not written"),
     ("Q", TWO_QUEUED, evolve(TWO_QUEUED, queue=((7, 0, 2),)), "should have (8, 0, 3)"),
     ("Q", BOTH_QUEUED, evolve(BOTH_QUEUED, queue=((8, 1, 3), (8, 0, 3))), "should have (7, 0, 2)"),
@@ -392,6 +394,11 @@ BAD_STEPS = (
             evolve(BARE_BESIDE, committed=(3, 0), proposed=((), ())),
             evolve(NOTHING, committed=(0, 0), proposed=((), ())),
             id="reset a slot without a prompt and a queue",
+        ),
+        pytest.param(
+            evolve(ALONE, tokens=(TOKENS, ())),
+            ALONE,
+            id="a token that was drawn before is replayed",
         ),
     ],
 )
