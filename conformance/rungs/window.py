@@ -51,6 +51,7 @@ from spec.machines.actions import (
     Truncate,
 )
 from spec.machines.pages import reserved_slot
+from spec.machines.prefix import found
 from spec.machines.window import first_visible
 from spec.state import State
 from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Request
@@ -208,6 +209,14 @@ def _always(before: State, action: Action, after: State) -> Iterator[str]:
         yield "allocate after a release"
     if isinstance(action, Truncate) and before.first_page[action.slot] and before != after:
         yield "truncate after a release"
+    if isinstance(action, Publish) and _lies_behind(before, action):
+        yield "publish behind a released page"
+
+
+def _lies_behind(state: State, action: Publish) -> bool:
+    """Whether a page of a publication lies behind a released one that the index lacks."""
+    first, count = state.first_page[action.slot], action.length // state.geometry.page_size
+    return bool(len(found(state, action.slot, count)) < first < count)
 
 
 def _grown(before: State, after: State) -> bool:
@@ -283,6 +292,7 @@ KIT: Final = RungKit(
         "clone after a release": (*_RELEASED, "Clone", _FILLS),
         "truncate after a release": (*_RELEASED, "Truncate", "Propose", _FILLS),
         "free after a release": (*_RELEASED, "Free", _FILLS),
+        "publish behind a released page": (*_RELEASED, "Publish", _FILLS, GROWS_RELEASED),
     },
     always=_always,
     rules={

@@ -16,7 +16,7 @@ from conformance.protocol import Action, Result
 from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
-SLOW = 0.005
+SLOW = 0.02
 """Seconds: many times what the draws of a step and its judging take, on a busy machine too."""
 
 

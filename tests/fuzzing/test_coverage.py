@@ -754,7 +754,7 @@ def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "steps"), [(None, 22_000), pytest.param(5, 22_000, marks=pytest.mark.deep)]
+    ("window", "steps"), [(None, 22_000), pytest.param(5, 45_000, marks=pytest.mark.deep)]
 )
 def test_everything_required_is_reached(window: int | None, steps: int) -> None:
     """In so many steps all but rare outcomes, and every corner state, are reached."""

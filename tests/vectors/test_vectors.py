@@ -89,7 +89,7 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
         "mixed": (1341, 589),
         "batches": (1010, 209),
         "rollback": (433, 669),
-        "window": (380, 407),
+        "window": (380, 409),
         "index": (556, 767),
         "hits": (401, 300),
         "idle": (834, 669),
