@@ -28,6 +28,7 @@ HELP: Final = "real serving traffic through an engine, the spec in lockstep"
 EXAMPLES: Final = (
     "kvspec replay azure_conv_2023.csv --format azure --limit 500",
     "kvspec replay mooncake_conversation.jsonl --format mooncake --limit 200 --json r.json",
+    "kvspec replay azure_conv_2023.csv --format azure --limit 500 --preempt --pages 20",
 )
 ENGINE: Final = "conformance.engines.ours:make_without_cells"
 SHRINK_SECONDS: Final = 60.0
@@ -55,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pages of the pool (default: those of twice the longest request, or 12 for each slot)",
     )
     parser.add_argument(
+        "--preempt",
+        action="store_true",
+        help="begin requests before their worst case fits, and preempt the newest for pages",
+    )
+    parser.add_argument(
         "--corpus",
         type=output_folder,
         metavar="FOLDER",
@@ -70,7 +76,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.lockstep.run import Finding, opened
     from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import EngineFailed
-    from conformance.traffic import replay
+    from conformance.traffic import replay, scheduled
     from conformance.traffic.traces import lengths_divided_by
     from spec.vocabulary import CleanupMode
 
@@ -79,7 +85,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     page_size = arguments.page_size or PAGE_SIZES[arguments.format]
     sizes = {"page_size": page_size, "limit": arguments.limit}
     geometry, limits, totals = replay.geometry_for(
-        path, arguments.format, slots=arguments.slots, pages=arguments.pages, **sizes
+        path,
+        arguments.format,
+        slots=arguments.slots,
+        pages=arguments.pages,
+        preempts=arguments.preempt,
+        **sizes,
     )
     report.geometry = geometry
     report.scope = Scope.COMPLETE if arguments.limit is None else Scope.SAMPLED
@@ -91,7 +102,9 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         report.fail(f"{error.clause}: {error}")
         return Verdict.FAILS
     _say_what_is_hidden(engine.observe(), report)
-    shares = _shares(engine, arguments.format, report)
+    if arguments.preempt:
+        _require(scheduled.NEEDED, engine)
+    shares = not arguments.preempt and _shares(engine, arguments.format, report)
     divisor = lengths_divided_by(arguments.format, page_size=page_size)
     report.count(lengths_divided_by=divisor)
     report.skip(
@@ -119,6 +132,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     step_seconds=arguments.hang_seconds,
                     watchdog=watchdog,
                     hits=shares,
+                    preempts=arguments.preempt,
                 )
         finally:
             _count(tally, report)
@@ -160,6 +174,20 @@ def _shares(engine: "Engine", format: str, report: Report) -> bool:
     return not why
 
 
+def _require(needed: frozenset[type], engine: "Engine") -> None:
+    """Raises InvalidInput if an engine does not offer the actions that the scheduler needs."""
+    from spec.vocabulary import InvalidInput
+
+    lacks = sorted(kind.__name__ for kind in needed - engine.profile.actions)
+    if lacks:
+        raise InvalidInput(
+            "--preempt",
+            seen=f"an engine without {', '.join(lacks)}",
+            allowed=f"an engine with {', '.join(sorted(kind.__name__ for kind in needed))}",
+            remedy="Leave out --preempt, or offer these actions.",
+        )
+
+
 def _count(tally: "Tally", report: Report) -> None:
     report.count(
         requests=tally.requests,
@@ -171,6 +199,17 @@ def _count(tally: "Tally", report: Report) -> None:
         leaked_pages=tally.leaked_pages,
         per_second=round(tally.steps / tally.seconds, 1) if tally.seconds else 0.0,
     )
+    if tally.scheduled is not None:
+        did = tally.scheduled
+        report.count(
+            rounds=did.rounds,
+            tokens_per_round=round(did.tokens / did.rounds, 2) if did.rounds else 0.0,
+            preempted=did.preempted,
+            preemptions=did.preemptions,
+            most_overtaken=did.overtaken,
+        )
+        report.say(f"  {did.preempted / (tally.requests or 1):.1%} of the requests were preempted; "
+                   f"the worst off was overtaken in {did.overtaken} rounds")  # fmt: skip
     if tally.sharing is not None:
         of = tally.sharing
         report.count(blocks=of.blocks, hit=of.hit, hit_unbounded=of.known, evicted=tally.evicted)

@@ -5,7 +5,7 @@ found is hit, and the rest is written, but for the last token, which is queued: 
 computes it, and draws the first token. What is written of a prompt is published at once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -66,7 +66,7 @@ class Sharing:
         return brought
 
     def _begin(self, lockstep: Lockstep, do: Do, request: Request) -> None:
-        begin = partial(must_take, do, request=request)
+        begin = partial(must_take, do, of=f"request {request.id}")
         prompt, size = request.prompt, lockstep.state.geometry.page_size
         slot, pages = lockstep.state.sequences.index(None), found(lockstep.state, prompt)
         self._count(prompt, pages, size)
@@ -113,13 +113,18 @@ def fits(state: State, request: Request, running: dict[int, Request]) -> bool:
     return len(running) < state.geometry.slots and wanted <= state.geometry.pages
 
 
-def must_take(do: Do, step: Step, *, request: Request) -> None:
-    """Take a step of a request. Raises InvalidInput if it is refused: the sizes are too small."""
+def must_take(do: Do, step: Step, *, of: str) -> None:
+    """Take a step. of: what it is of. Raises InvalidInput if it is refused: the sizes are small."""
     reasons = do(step)
     if reasons:
-        raise InvalidInput(
-            f"request {request.id}",
-            seen=", ".join(sorted(reason.name for reason in reasons)),
-            allowed="a request that fits the geometry",
-            remedy="Raise the number of pages or slots.",
-        )
+        raise too_small(reasons, of=of)
+
+
+def too_small(reasons: Iterable[Reason], *, of: str) -> InvalidInput:
+    """The error for sizes that are too small for what is asked, and for what reasons."""
+    return InvalidInput(
+        of,
+        seen=", ".join(sorted(reason.name for reason in reasons)),
+        allowed="a request that fits the geometry",
+        remedy="Raise the number of pages or slots.",
+    )

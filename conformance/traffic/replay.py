@@ -2,7 +2,8 @@
 
 The traffic has lengths and no text; `conformance.traffic.traces` makes prompts from it. A few
 requests always wait, so that admission has a choice to make; or they begin with the pages that are
-found of their prompts, see `conformance.traffic.hits`.
+found of their prompts, see `conformance.traffic.hits`; or the scheduler of the specification serves
+them, see `conformance.traffic.scheduled`.
 """
 
 import time
@@ -22,6 +23,7 @@ from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine
 from conformance.traffic import traces
 from conformance.traffic.hits import Do, Sharing, must_take
+from conformance.traffic.scheduled import CHUNK, WAITING, Scheduled
 from spec import model
 from spec.index import Index
 from spec.machines import naive
@@ -29,9 +31,9 @@ from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
 from spec.vocabulary import FinishReason, Geometry, Limits, Params, Reason, Request, Tokens
 from spec.vocabulary.integers import VOCABULARY
 
-WAITING: Final = 16
-"""How many requests wait for admission."""
-STALLS: Final = "Admit and Generate change nothing, should serve the requests that are left"
+STALLS: Final = "no step changes anything, should serve the requests that are left"
+Serve = Callable[[Lockstep, Do, dict[int, Request]], int]
+"""Begins requests and runs rounds. Returns how many requests came; they are added to the others."""
 
 
 @define
@@ -41,6 +43,7 @@ class Tally:
     requests: finished. tokens: read in prompts and generated, of these. refused: admissions that
     did not fit. leaked_pages: that a row names after everything has finished. evicted: pages that
     left the index. sharing: what was found of the prompts; None where nothing is looked up.
+    scheduled: what the scheduler did; None where requests are admitted by their worst case.
     """
 
     requests: int = 0
@@ -52,6 +55,7 @@ class Tally:
     leaked_pages: int | None = None
     evicted: int = 0
     sharing: Sharing | None = None
+    scheduled: Scheduled | None = None
     history: list[Step] = field(factory=list, repr=False)
     finding: Finding | None = None
 
@@ -76,10 +80,12 @@ def geometry_for(
     slots: int,
     limit: int | None,
     pages: int | None = None,
+    preempts: bool = False,
 ) -> tuple[Geometry, Limits, traces.Totals]:
     """Sizes that fit the longest request of a trace, and the scaled trace's totals.
 
     pages: of the pool; None for twice the longest request, or 12 for each slot if that is more.
+    preempts: whether rounds read prompts too, and have room for them.
     """
     rows = islice(traces.load(path, format), limit)
     scaled = [traces.scale(row, page_size=page_size) for row in rows]
@@ -92,7 +98,7 @@ def geometry_for(
         queue=slots,
         prefill_tokens=max(longest_prompt, 256),
         prefill_seqs=min(slots, 8),
-        round_tokens=slots,
+        round_tokens=slots + CHUNK * preempts,
         rounds=8,
         stops=1,
         stop_len=1,
@@ -110,11 +116,13 @@ def replay(
     step_seconds: float = LARGE_SECONDS,
     watchdog: Watchdog | None = None,
     hits: bool = False,
+    preempts: bool = False,
 ) -> None:
     """Serve the traffic to the end or to the first violation; `tally` is kept current.
 
     step_seconds: the time limit of a step. watchdog: notified of each step. hits: whether prompts
-    are looked up in the index; else requests are submitted and admitted.
+    are looked up in the index; else requests are submitted and admitted. preempts: whether the
+    scheduler of the specification serves them, and preempts the newest where pages lack.
     """
     started = time.perf_counter()
     lockstep = Lockstep(Called(lambda: engine))
@@ -134,12 +142,13 @@ def replay(
                 watchdog.end()
 
     coming, known = iter(traffic), dict[int, Request]()
-    tally.sharing = sharing = Sharing(coming) if hits else None
-    bring = sharing.bring if sharing else partial(_submit, coming, tally)
+    serve = _server(coming, tally, hits=hits, preempts=preempts)
     try:
-        while (brought := bring(lockstep, do, known)) or known:
+        while True:
             before = lockstep.state
-            do(Generate())
+            brought = serve(lockstep, do, known)
+            if not known:
+                break
             _collect(lockstep, do, known, tally)
             if not brought and lockstep.state == before:
                 tally.finding = Finding(tuple(tally.history), "PROG", STALLS)
@@ -180,6 +189,27 @@ def _evicted(before: Index, after: Index) -> int:
     return sum(old is not None and new is None for old, new in zip(before, after, strict=True))
 
 
+def _server(coming: Iterator[Request], tally: Tally, *, hits: bool, preempts: bool) -> Serve:
+    """How requests are served; what it counts is in the tally."""
+    if preempts:
+        tally.scheduled = Scheduled(coming)
+        return tally.scheduled.turn
+    if hits:
+        tally.sharing = Sharing(coming)
+        return _then_generate(tally.sharing.bring)
+    return _then_generate(partial(_submit, coming, tally))
+
+
+def _then_generate(bring: Serve) -> Serve:
+    def serve(lockstep: Lockstep, do: Do, known: dict[int, Request]) -> int:
+        brought = bring(lockstep, do, known)
+        if known:
+            do(Generate())
+        return brought
+
+    return serve
+
+
 def _submit(
     coming: Iterator[Request],
     tally: Tally,
@@ -191,18 +221,20 @@ def _submit(
     arrivals = list(islice(coming, WAITING - len(lockstep.state.waiting)))
     for request in arrivals:
         known[request.id] = request
-        must_take(do, Submit(request), request=request)
+        must_take(do, Submit(request), of=f"request {request.id}")
     if do(Admit()) - {Reason.QUEUE_EMPTY}:
         tally.refused += 1
     return len(arrivals)
 
 
 def _collect(lockstep: Lockstep, do: Do, known: dict[int, Request], tally: Tally) -> None:
-    """Take the outputs, and compare each with naive decoding of its request alone.
+    """Take the outputs, if any, and compare each with naive decoding of its request alone.
 
     A request has finished when nothing of it is left in the specification.
     """
     outputs = lockstep.state.outputs
+    if not outputs:
+        return
     do(TakeOutputs())
     for output in outputs:
         request = known[output.request]

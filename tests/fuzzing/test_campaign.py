@@ -17,7 +17,7 @@ from spec.view import View
 from spec.vocabulary import CleanupMode, Geometry, Limits
 
 SLOW = 0.02
-"""Seconds: many times what the draws of a step and its judging take, on a busy machine too."""
+"""Seconds: many times what a draw, and what a step and its judging take, on a busy machine too."""
 
 
 class Slow(SpecEngine):
@@ -40,9 +40,9 @@ class Slow(SpecEngine):
         return super().observe()
 
 
-def late(drawn: int) -> int:
+def late(drawn: int, *, seconds: float = SLOW) -> int:
     """The same draw, late."""
-    time.sleep(SLOW)
+    time.sleep(seconds)
     return drawn
 
 
@@ -110,7 +110,8 @@ def test_a_turn_ends_when_the_time_is_up() -> None:
 
 def test_what_measures_the_ceiling_is_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns with empty bodies end when the time is up as well."""
-    monkeypatch.setattr(state_machine, "DRAWS", state_machine.DRAWS.map(late))
+    draws = state_machine.DRAWS.map(partial(late, seconds=0.005))
+    monkeypatch.setattr(state_machine, "DRAWS", draws)
     monkeypatch.setattr(campaign, "EXAMPLES", 2)
     monkeypatch.setattr(campaign, "IDLE_EVERY", 1)
     started, report = time.perf_counter(), campaign.Run()

@@ -1,0 +1,342 @@
+"""A scheduler over the rungs chunks, prefix and preemption: continuous batching in arrival order.
+
+Requests begin in order of arrival, each as soon as its known tokens fit beside those of the running
+ones. A turn is one round: queued tokens first, then prompts in parts, under one budget of tokens.
+Pages go to the oldest request first. A sequence that could write nothing takes the pages of newer
+requests, which are preempted whole and go on later; if not even all of those are enough, it sits
+the round out, and nobody is preempted. So every running request is older than every waiting one,
+the oldest gets a token into every round, and each request ends. Source: docs/sources.md,
+"Continuous batching" and "Preemption".
+"""
+
+from collections.abc import Callable
+from itertools import takewhile
+from typing import NamedTuple
+
+from attrs import evolve
+
+from spec import pool
+from spec.machines.actions import (
+    Action,
+    Allocate,
+    Assign,
+    FreeFinished,
+    Hit,
+    MixedRound,
+    Preempt,
+    Publish,
+    Purge,
+    Replay,
+    Reserve,
+    Share,
+)
+from spec.machines.admission import fit_refusals
+from spec.machines.lifecycle import detail_of
+from spec.machines.pages import pages_lacking, row_pages, used
+from spec.machines.preemption import slots_of_request
+from spec.machines.prefix import common, found
+from spec.machines.scheduling import packed
+from spec.rung import Machine
+from spec.state import State
+from spec.table import Entry
+from spec.vocabulary import Reason, Refusal, Request, Tokens, refused
+
+Do = Callable[[Action], State]
+"""Takes an action, which nothing refuses, and returns the state after it."""
+
+
+class Job(NamedTuple):
+    """A request that has arrived and has not finished.
+
+    kept: while it holds no slot, its choices that have not finished and the tokens that each has
+    drawn; None while it runs.
+    """
+
+    request: Request
+    kept: tuple[tuple[int, Tokens], ...] | None
+
+
+Jobs = tuple[Job, ...]
+"""In order of arrival, which a preemption does not change."""
+
+
+def arrive(machine: Machine, state: State, jobs: Jobs, request: Request) -> Jobs:
+    """The jobs with one more. Raises Refused for a request that could not run alone."""
+    widest = evolve(state.limits, prefill_tokens=max(1, len(request.prompt)))  # chunks read it
+    refusals = [*fit_refusals(state.geometry, widest, request, state.capacity)]
+    wanted, pages = pages_needed(machine, state, request), state.geometry.pages
+    if not refusals and wanted > pages:
+        refusals = [Refusal(Reason.NEVER_FITS, wanted, f"at most {pages} pages in the pool")]
+    if refusals:
+        raise refused(refusals)
+    fresh = tuple((choice, ()) for choice in range(request.n_generations))
+    return (*jobs, Job(request, fresh))
+
+
+def pages_needed(machine: Machine, state: State, request: Request) -> int:
+    """The pages that a request holds in the worst case, where its choices are never cloned.
+
+    They share whole pages of the prompt but the last token, which each of them computes. Without
+    the rung prefix they share none.
+    """
+    unshared = len(request.prompt) // state.geometry.page_size - _shared(machine, state, request)
+    more = (request.n_generations - 1) * unshared
+    return request.pages_needed(state.geometry, state.capacity) + more
+
+
+def turn(machine: Machine, state: State, jobs: Jobs, do: Do) -> Jobs:
+    """Begin what fits and run one round; return the jobs that have not finished.
+
+    The caller takes the outputs between turns. Nothing is done if nothing can be.
+    """
+    state, jobs = _begin(machine, state, jobs, do)
+    state = _reuse(machine, state, jobs, do)
+    state, jobs = _round(machine, state, jobs, do)
+    if state.finished:
+        state = do(FreeFinished())
+    return tuple(job for job in jobs if job.kept or slots_of_request(state, job.request.id))
+
+
+def next_round(machine: Machine, state: State, jobs: Jobs) -> tuple[Action, ...]:
+    """The next round, or what is done before it is planned again; nothing if no sequence runs.
+
+    Before it newer requests are preempted, or the queued token of a slot is taken back: the slot
+    sits the round out, and reads that token later as a chunk.
+    """
+    order, leaving = running(state, jobs), {one.slot: one.position for one in packed(state)}
+    room = state.limits.round_tokens - len(leaving)
+    ends = state.limits.outputs - len(state.outputs)
+    batch, chunks = tuple[Entry, ...](), list[tuple[int, int]]()
+    for request in order:
+        for slot in slots_of_request(state, request):
+            known = len(used(state, slot).tokens)
+            wanted = _wanted(machine, state, slot, leaving, room)
+            if not ends and wanted and wanted[-1][1] == known - 1:
+                wanted = wanted[:-1]
+            entries = _fitting(machine, state, batch, wanted)
+            if wanted and not entries:
+                newer = victims(machine, state, order, request, (*batch, wanted[0]))
+                if newer:
+                    return tuple(map(Preempt, newer))
+            if not entries:
+                if slot in leaving:
+                    return (Purge(slot),)
+                continue
+            batch += entries
+            ends -= entries[-1][1] == known - 1
+            if slot not in leaving:
+                chunks.append((slot, len(entries)))
+                room -= len(entries)
+    ahead = _ahead_of_oldest(state, order, batch)
+    if ahead is not None:
+        return (Purge(ahead),)
+    return (MixedRound(tuple(chunks)),) if batch else ()
+
+
+def victims(
+    machine: Machine, state: State, order: tuple[int, ...], requester: int, batch: tuple[Entry, ...]
+) -> tuple[int, ...]:
+    """The fewest requests, from the newest, whose pages together let a batch be allocated.
+
+    All are newer than the requester. None if there are no such requests. order: the ids of the
+    running requests, by arrival.
+    """
+    chosen: tuple[int, ...] = ()
+    for request in reversed(order[order.index(requester) + 1 :]):
+        state, chosen = machine.effect(state, Preempt(request)), (*chosen, request)
+        if _allocatable(machine, state, batch):
+            return chosen
+    return ()
+
+
+def running(state: State, jobs: Jobs) -> tuple[int, ...]:
+    """The ids of the requests with a choice in a slot that has not finished, by arrival."""
+    names = (job.request.id for job in jobs)
+    return tuple(name for name in names if slots_of_request(state, name))
+
+
+def ranks(state: State, jobs: Jobs) -> dict[int, int]:
+    """How many tokens of each request are still to be written and drawn at most, by arrival.
+
+    The rank of the oldest request falls in every turn, or it has ended.
+    """
+    return {job.request.id: _remaining(state, job) for job in jobs}
+
+
+def overtaken(before: dict[int, int], after: dict[int, int]) -> tuple[int, ...]:
+    """The requests whose rank has not fallen in a turn in which that of a newer one has.
+
+    The oldest is never overtaken, so a request is overtaken only while an older one has not ended.
+    """
+    late, overtakes = list[int](), False
+    for request, rank in reversed(before.items()):
+        fell = after.get(request, 0) < rank
+        overtakes |= fell
+        if overtakes and not fell:
+            late.append(request)
+    return tuple(reversed(late))
+
+
+def _remaining(state: State, job: Job) -> int:
+    whole = len(job.request.prompt) + job.request.params.max_new
+    if job.kept is not None:
+        return whole * len(job.kept)
+    slots = slots_of_request(state, job.request.id)
+    return sum(whole - used(state, slot).allocated for slot in slots)
+
+
+def _begin(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, Jobs]:
+    """Begin waiting requests, from the oldest, as long as the next one fits."""
+    for number, job in enumerate(jobs):
+        if job.kept is None:
+            continue
+        if not _fits(machine, state, job):
+            break
+        for choice, drawn in job.kept:
+            slot, request = state.sequences.index(None), job.request
+            do(Reserve(slot))
+            state = do(Assign(slot, request.prompt, request.params, request.id, choice))
+            if drawn:
+                state = do(Replay(slot, drawn))
+        jobs = (*jobs[:number], job._replace(kept=None), *jobs[number + 1 :])
+    return state, jobs
+
+
+def _fits(machine: Machine, state: State, job: Job) -> bool:
+    """Whether there are slots, and pages for the known tokens of a request and of all that run.
+
+    Choices of a request share pages of its prompt.
+    """
+    request, kept = job.request, job.kept or ()
+    shared = (len(kept) - 1) * _shared(machine, state, request)
+    cells = [len(request.prompt) + len(drawn) for _, drawn in kept]
+    reserved = state.capacity.reserved_cells(len(request.prompt), request.params.max_new)
+    wanted = sum(row_pages(state, count, reserved) for count in cells) - shared
+    for slot in state.live:
+        wanted += pages_lacking(state, slot, len(used(state, slot).tokens))
+    return len(kept) <= state.sequences.count(None) and wanted <= pool.free_count(state.counts)
+
+
+def _shared(machine: Machine, state: State, request: Request) -> int:
+    """How many pages of its prompt each choice of a request takes from the first one."""
+    return (len(request.prompt) - 1) // state.geometry.page_size * ("prefix" in machine.names)
+
+
+def _reuse(machine: Machine, state: State, jobs: Jobs, do: Do) -> State:
+    """Give sequences without cells the pages that the index or an earlier choice has of them."""
+    if "prefix" not in machine.names:
+        return state
+    for request in running(state, jobs):
+        for slot in slots_of_request(state, request):
+            if used(state, slot).allocated or _waits(machine, state, slot):
+                continue
+            most = (len(used(state, slot).tokens) - 1) // state.geometry.page_size
+            choices = _earlier(state, slot)
+            parent = max(choices, key=lambda one: len(common(state, one, slot)), default=slot)
+            indexed = len(found(state, slot, most))
+            shared = min(most, len(common(state, parent, slot))) if choices else 0
+            if max(indexed, shared):
+                length = max(indexed, shared) * state.geometry.page_size
+                hit = Hit(slot, length) if indexed >= shared else Share(parent, slot, length)
+                state = do(hit)
+    return state
+
+
+def _round(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, Jobs]:
+    """Make room for a round, run it, and publish the prompts that it has read to their end."""
+    while True:
+        actions = next_round(machine, state, jobs)
+        for action in actions:
+            if isinstance(action, Preempt):
+                jobs = tuple(_stopped(state, job, action.request) for job in jobs)
+            before, state = state, do(action)
+        if not actions or isinstance(actions[-1], MixedRound):
+            break
+    read = [slot for one in actions if isinstance(one, MixedRound) for slot, _ in one.chunks]
+    for slot in read if "prefix" in machine.names else ():
+        state = _publish(before, state, slot, do)
+    return state, jobs
+
+
+def _publish(before: State, state: State, slot: int, do: Do) -> State:
+    """Publish the whole pages of a slot whose chunk was the last of its prompt."""
+    detail, size = state.details[slot], state.geometry.page_size
+    if detail is None or detail is not before.details[slot] or state.stale[slot]:
+        return state
+    pages = state.committed[slot] // size
+    ended = state.committed[slot] == len(used(before, slot).tokens)
+    return do(Publish(slot, pages * size)) if ended and pages else state
+
+
+def _stopped(state: State, job: Job, request: int) -> Job:
+    """The job of a request that is about to be preempted, with what its choices have drawn."""
+    if job.request.id != request:
+        return job
+    slots, start = slots_of_request(state, request), len(job.request.prompt)
+    return job._replace(
+        kept=tuple(
+            (detail_of(state, slot).choice, used(state, slot).tokens[start:]) for slot in slots
+        )
+    )
+
+
+def _wanted(
+    machine: Machine, state: State, slot: int, leaving: dict[int, int], room: int
+) -> tuple[Entry, ...]:
+    """The queued token of a slot if it leaves the queue, or the longest chunk in the room left."""
+    if slot in leaving:
+        return ((slot, leaving[slot]),)
+    if any(queued.slot == slot for queued in state.queue) or _waits(machine, state, slot):
+        return ()
+    start = used(state, slot).allocated
+    end = min(len(used(state, slot).tokens), start + room)
+    return tuple((slot, position) for position in range(start, end))
+
+
+def _fitting(
+    machine: Machine, state: State, batch: tuple[Entry, ...], wanted: tuple[Entry, ...]
+) -> tuple[Entry, ...]:
+    """The first of the wanted cells: as many as there are pages for, beside the batch."""
+    size = state.geometry.page_size
+    while wanted and not _allocatable(machine, state, batch + wanted):
+        wanted = wanted[: -1 - wanted[-1][1] % size]  # up to the page boundary below
+    return wanted
+
+
+def _allocatable(machine: Machine, state: State, batch: tuple[Entry, ...]) -> bool:
+    return machine.pages_wanted(state, Allocate(batch)) <= pool.free_count(state.counts)
+
+
+def _waits(machine: Machine, state: State, slot: int) -> bool:
+    """Whether an earlier choice still reads pages that a slot without cells will share."""
+    tokens, size = used(state, slot).tokens, state.geometry.page_size
+    if "prefix" not in machine.names or used(state, slot).allocated:
+        return False
+    for other in _earlier(state, slot):
+        same = _same(tokens[:-1], used(state, other).tokens)
+        if state.committed[other] < same - same % size:
+            return True
+    return False
+
+
+def _earlier(state: State, slot: int) -> list[int]:
+    """The slots of the choices of the same request before that of a slot."""
+    detail = detail_of(state, slot)
+    slots = slots_of_request(state, detail.request)
+    return [one for one in slots if detail_of(state, one).choice < detail.choice]
+
+
+def _same(one: Tokens, other: Tokens) -> int:
+    """With how many equal tokens two texts begin."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _ahead_of_oldest(state: State, order: tuple[int, ...], batch: tuple[Entry, ...]) -> int | None:
+    """The slot of the newest queued token of a round that has no token of the oldest request."""
+    slots = [slot for request in order for slot in slots_of_request(state, request)]
+    of_oldest = {slot for request in order[:1] for slot in slots_of_request(state, request)}
+    leaving = {queued.slot for queued in packed(state)}
+    if any(slot in of_oldest for slot, _ in batch):
+        return None
+    return next((slot for slot in reversed(slots) if slot in leaving), None)

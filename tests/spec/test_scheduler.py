@@ -1,0 +1,343 @@
+"""The scheduler: requests cannot tell that it runs, and the oldest one goes on in every turn."""
+
+from collections import Counter
+from itertools import islice, permutations
+from random import Random
+
+import pytest
+from attrs import evolve, frozen
+
+from spec import ladder, scheduler
+from spec.machines import naive
+from spec.machines.actions import (
+    Action,
+    Allocate,
+    Assign,
+    Hit,
+    MixedRound,
+    Preempt,
+    Prefill,
+    Publish,
+    Purge,
+    Replay,
+    Reserve,
+    Share,
+    TakeOutputs,
+)
+from spec.rung import Machine
+from spec.state import State
+from spec.table import Entry
+from spec.vocabulary import (
+    CleanupMode,
+    Geometry,
+    Params,
+    Reason,
+    Refused,
+    Request,
+    default_limits,
+)
+
+MACHINE = ladder.machine("preemption", "prefix")
+WITHOUT_INDEX = ladder.machine("preemption")
+TINY = Geometry(pages=3, page_size=2, slots=3, pages_per_seq=4)
+Orders = tuple[int, ...]
+
+
+@frozen
+class Case:
+    """Requests that arrive in a new engine. seed: of the rounds in which they arrive."""
+
+    new: State
+    requests: tuple[Request, ...]
+    machine: Machine
+    seed: int
+
+
+def case(seed: int) -> Case:
+    """Few pages, few slots, a small budget, equal texts, and several choices."""
+    draws = Random(seed)
+    size, width, slots = draws.randint(1, 3), draws.randint(2, 6), draws.randint(1, 4)
+    pages = draws.randint(width, width + 3)
+    geometry = Geometry(pages=pages, page_size=size, slots=slots, pages_per_seq=width)
+    limits = evolve(
+        default_limits(geometry),
+        round_tokens=draws.randint(1, 6),
+        queue=slots,
+        outputs=draws.randint(1, 2) * slots,
+    )
+    machine, cleanup = draws.choice((MACHINE, MACHINE, WITHOUT_INDEX)), draws.choice([*CleanupMode])
+    new = machine.initial(geometry, limits, cleanup)
+    asked = tuple(request(draws, number, geometry) for number in range(draws.randint(2, 7)))
+    return Case(
+        new=new,
+        requests=tuple(
+            one for one in asked if scheduler.pages_needed(machine, new, one) <= geometry.pages
+        ),
+        machine=machine,
+        seed=seed,
+    )
+
+
+def request(draws: Random, number: int, geometry: Geometry) -> Request:
+    """A request that fits a row; its prompt has one token, or two, which are often equal."""
+    new = draws.randint(1, geometry.max_len - 1)
+    length = draws.randint(1, geometry.max_len - new)
+    most = draws.randint(1, 2)
+    params = Params(max_new=new, temperature=float(draws.randint(0, 1)), seed=draws.randint(0, 3))
+    return Request(
+        id=number,
+        prompt=tuple(draws.randint(1, most) for _ in range(length)),
+        params=params,
+        n_generations=draws.randint(1, min(3, geometry.slots)),
+    )
+
+
+class Served:
+    """What a case did. wrong: what a request could tell, or what did not go on."""
+
+    def __init__(self, case: Case) -> None:
+        self.kinds, self.wrong = Counter[type](), list[str]()
+        self.overtaken = Counter[int]()
+        self._machine, self._jobs = case.machine, ()
+        self._state = case.new
+        self._outputs = dict[tuple[int, int], object]()
+        draws, coming = Random(case.seed), list(case.requests)
+        while (coming or self._jobs) and not self.wrong:
+            while coming and (not self._jobs or draws.random() < 0.4):
+                self._jobs = scheduler.arrive(self._machine, self._state, self._jobs, coming.pop(0))
+            self._turn()
+        for one in case.requests if not self.wrong else ():
+            for choice in range(one.n_generations):
+                alone = naive.generate(one.prompt, one.params, choice)
+                if self._outputs.get((one.id, choice)) != alone:
+                    self.wrong.append(f"ALONE: choice {choice} of request {one.id}")
+        if any(self._state.counts) and not self.wrong:
+            self.wrong.append("CONS: a page is left")
+
+    _jobs: scheduler.Jobs
+
+    def _do(self, action: Action) -> State:
+        self.kinds[type(action)] += 1
+        self._state = self._machine.step(self._state, action)
+        return self._state
+
+    def _turn(self) -> None:
+        before = scheduler.ranks(self._state, self._jobs)
+        self._jobs = scheduler.turn(self._machine, self._state, self._jobs, self._do)
+        after, oldest = scheduler.ranks(self._state, self._jobs), next(iter(before))
+        if after.get(oldest, 0) >= before[oldest]:
+            self.wrong.append(f"PROG: the rank of request {oldest} is {before[oldest]} again")
+        begun = scheduler.running(self._state, self._jobs)
+        if begun != (*islice(after, len(begun)),):
+            self.wrong.append(f"{begun} run before older ones")
+        late = scheduler.overtaken(before, after)
+        assert oldest not in late
+        self.overtaken.update(late)
+        for output in self._state.outputs:
+            self._outputs[output.request, output.choice] = output.tokens, output.reason
+        if self._state.outputs:
+            self._do(TakeOutputs())
+
+
+def test_requests_cannot_tell_and_the_oldest_goes_on() -> None:
+    """Each output is that of its request alone, each turn lowers the rank of the oldest request."""
+    kinds = Counter[type]()
+    for seed in range(250):
+        served = Served(case(seed))
+        assert [] == served.wrong, seed
+        kinds += served.kinds
+
+    asked = {Hit, MixedRound, Preempt, Publish, Purge, Replay, Share}
+    assert asked <= kinds.keys(), asked - kinds.keys()
+
+
+def test_a_request_that_sits_out_is_overtaken() -> None:
+    """No newer request has the page that it lacks, so they go on, and it waits a round."""
+    served = Served(case(597))
+
+    assert [] == served.wrong
+    assert {2: 1} == served.overtaken
+
+
+def test_every_order_of_arrival_goes_on() -> None:
+    """Three requests arrive in any order, each in any turn: the oldest goes on in every state."""
+    counts, params = (2, 1, 1), Params(max_new=5)
+    asked = tuple(
+        Request(id=number, prompt=prompt, params=params, n_generations=counts[number])
+        for number, prompt in enumerate(((1, 1, 1), (1, 1), (2,)))
+    )
+    sizes = evolve(TINY, pages=7)
+    limits = evolve(default_limits(sizes), round_tokens=3)
+    new = MACHINE.initial(sizes, limits, CleanupMode.INCREMENTAL)
+    stack: list[tuple[State, scheduler.Jobs, tuple[Request, ...]]] = [
+        (new, (), order) for order in permutations(asked)
+    ]
+    seen, preempted = set[object](), 0
+    while stack:
+        state, jobs, coming = at = stack.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        if coming:
+            stack.append((state, scheduler.arrive(MACHINE, state, jobs, coming[0]), coming[1:]))
+        if jobs:
+            after, oldest = Turn(state), jobs[0].request.id
+            left = scheduler.turn(MACHINE, state, jobs, after.do)
+            rank = scheduler.ranks(after.state, left).get(oldest, 0)
+            assert rank < scheduler.ranks(state, jobs)[oldest]
+            preempted += any(isinstance(action, Preempt) for action in after.actions)
+            if after.state.outputs:
+                after.do(TakeOutputs())
+            stack.append((after.state, left, coming))
+    assert (856, 27) == (len(seen), preempted)
+
+
+class Turn:
+    """The actions of a turn, and the state after them."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.actions = state, list[Action]()
+
+    def do(self, action: Action) -> State:
+        """Take an action that nothing may refuse."""
+        self.actions.append(action)
+        self.state = MACHINE.step(self.state, action)
+        return self.state
+
+
+def newest_alone(
+    machine: Machine, state: State, order: Orders, requester: int, batch: tuple[Entry, ...]
+) -> Orders:
+    """A wrong rule of victims: one request alone must have the pages."""
+    for one in reversed(order[order.index(requester) + 1 :]):
+        after = machine.effect(state, Preempt(one))
+        if machine.pages_wanted(after, Allocate(batch)) <= after.counts.count(0):
+            return (one,)
+    return ()
+
+
+def oldest_first(
+    machine: Machine, state: State, order: Orders, requester: int, batch: tuple[Entry, ...]
+) -> Orders:
+    """A wrong rule: of the newer requests the oldest are victims."""
+    chosen: Orders = ()
+    for one in order[order.index(requester) + 1 :]:
+        state, chosen = machine.effect(state, Preempt(one)), (*chosen, one)
+        if machine.pages_wanted(state, Allocate(batch)) <= state.counts.count(0):
+            return chosen
+    return ()
+
+
+def deadlocked() -> tuple[State, scheduler.Jobs]:
+    """The oldest holds all pages but one, which two newer requests share by a hit.
+
+    Nobody can write a token: each needs one more page.
+    """
+    params, limits = Params(max_new=4), default_limits(TINY)
+    prompts = ((2, 2, 2), (1, 1, 1), (1, 1, 1))
+    asked = [Request(id=n, prompt=one, params=params) for n, one in enumerate(prompts)]
+    state = MACHINE.initial(TINY, limits, CleanupMode.INCREMENTAL)
+    for slot, one in enumerate(asked):
+        state = MACHINE.step(state, Reserve(slot))
+        state = MACHINE.step(state, Assign(slot, one.prompt, params, one.id))
+    for action in (
+        *(MixedRound(((0, 3),)), MixedRound(((1, 2),))),
+        *(Publish(1, 2), Hit(2, 2)),
+    ):
+        state = MACHINE.step(state, action)
+    assert (2, 1, 1) == tuple(sorted(state.counts, reverse=True))
+    return state, tuple(scheduler.Job(one, None) for one in asked)
+
+
+def test_the_oldest_takes_the_pages_of_two_that_share_them() -> None:
+    """Either victim alone would gain nothing; the oldest goes on, and both begin again later."""
+    state, jobs = deadlocked()
+    for victim in (1, 2):
+        assert state.counts.count(0) == MACHINE.effect(state, Preempt(victim)).counts.count(0) == 0
+
+    after = Turn(state)
+    left = scheduler.turn(MACHINE, state, jobs, after.do)
+    assert [Preempt(2), Preempt(1), MixedRound(())] == after.actions
+    assert [None, ((0, ()),), ((0, ()),)] == [job.kept for job in left]
+
+
+def test_a_rule_that_asks_for_one_victim_deadlocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is preempted, nobody writes a token, and so it stays."""
+    monkeypatch.setattr(scheduler, "victims", newest_alone)
+    state, jobs = deadlocked()
+    for _ in range(3):
+        after = Turn(state)
+        left = scheduler.turn(MACHINE, state, jobs, after.do)
+        assert scheduler.ranks(after.state, left) == scheduler.ranks(state, jobs)
+        state, jobs = after.state, left
+
+
+def forgets(state: State, job: scheduler.Job, name: int) -> scheduler.Job:
+    """A wrong job of a preempted request: its last token is drawn again, with the same numbers."""
+    right = RIGHT_STOPPED(state, job, name)
+    kept = right.kept and tuple(
+        (choice, (*drawn[:-1], 9)[: len(drawn)]) for choice, drawn in right.kept
+    )
+    return right._replace(kept=kept)
+
+
+RIGHT_STOPPED = scheduler._stopped
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "seeds"),
+    [
+        ("victims", oldest_first, range(240, 260)),
+        ("_stopped", forgets, range(20)),
+        ("_waits", lambda _machine, _state, _slot: True, range(20)),
+    ],
+)
+def test_a_wrong_rule_is_found(
+    name: str, wrong: object, seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rule is needed: some case ends otherwise, or does not go on."""
+    monkeypatch.setattr(scheduler, name, wrong)
+
+    assert any(Served(case(seed)).wrong for seed in seeds)
+
+
+def test_what_can_never_run_does_not_arrive() -> None:
+    """It is refused with what it needs; a prompt longer than a prefill is read in parts."""
+    state = MACHINE.initial(TINY, evolve(default_limits(TINY), prefill_tokens=1), CleanupMode.END)
+    long = Request(id=1, prompt=(1,) * 4, params=Params(max_new=2))
+
+    assert 1 == len(scheduler.arrive(MACHINE, state, (), long))
+    with pytest.raises(Refused) as refused:
+        scheduler.arrive(MACHINE, state, (), evolve(long, params=Params(max_new=4)))
+    assert {Reason.NEVER_FITS} == {one.reason for one in refused.value.refusals}
+
+
+def test_the_oldest_has_a_token_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where newer requests fill the budget of a round, the newest one waits."""
+    limits = evolve(default_limits(TINY), round_tokens=1)
+    old, new = (Request(id=n, prompt=(n,) * 2, params=Params(max_new=4)) for n in (1, 2))
+    state = MACHINE.initial(TINY, limits, CleanupMode.INCREMENTAL)
+    for action in (Prefill((new,)), Reserve(1), Assign(1, old.prompt, old.params, old.id)):
+        state = MACHINE.step(state, action)
+    jobs = (scheduler.Job(old, None), scheduler.Job(new, None))
+
+    after = Turn(state)
+    scheduler.turn(MACHINE, state, jobs, after.do)
+    assert [Purge(0), MixedRound(((1, 1),))] == after.actions
+    monkeypatch.setattr(scheduler, "_ahead_of_oldest", lambda _state, _order, _batch: None)
+    assert (MixedRound(()),) == scheduler.next_round(MACHINE, state, jobs)
+
+
+@pytest.mark.parametrize(
+    ("after", "late"),
+    [
+        ({1: 5, 2: 5, 3: 5}, ()),
+        ({1: 4, 2: 5, 3: 5}, ()),
+        ({1: 4, 2: 5, 3: 4}, (2,)),
+        ({2: 7, 3: 4}, (2,)),
+        ({1: 5, 2: 5}, (1, 2)),
+    ],
+)
+def test_a_request_is_overtaken_by_newer_ones_alone(after: dict[int, int], late: Orders) -> None:
+    """What counts is a round in which a newer request goes on, or ends, and it does not."""
+    assert late == scheduler.overtaken({1: 5, 2: 5, 3: 5}, after)
