@@ -31,7 +31,7 @@ from spec.machines.actions import (
     Share,
 )
 from spec.machines.admission import fit_refusals
-from spec.machines.lifecycle import detail_of
+from spec.machines.lifecycle import detail_of, taken_keys
 from spec.machines.pages import pages_lacking, row_pages, used
 from spec.machines.preemption import slots_of_request
 from spec.machines.prefix import common, found
@@ -61,12 +61,14 @@ Jobs = tuple[Job, ...]
 
 
 def arrive(machine: Machine, state: State, jobs: Jobs, request: Request) -> Jobs:
-    """The jobs with one more. Raises Refused for a request that could not run alone."""
+    """The jobs with one more. Raises Refused if it could not run alone, or its id is in use."""
     widest = evolve(state.limits, prefill_tokens=max(1, len(request.prompt)))  # chunks read it
     refusals = [*fit_refusals(state.geometry, widest, request, state.capacity)]
     wanted, pages = pages_needed(machine, state, request), state.geometry.pages
     if not refusals and wanted > pages:
         refusals = [Refusal(Reason.NEVER_FITS, wanted, f"at most {pages} pages in the pool")]
+    if request.id in {*(job.request.id for job in jobs), *(name for name, _ in taken_keys(state))}:
+        refusals.append(Refusal(Reason.CHOICE_TAKEN, request.id, "an id that is not in use"))
     if refusals:
         raise refused(refusals)
     fresh = tuple((choice, ()) for choice in range(request.n_generations))

@@ -312,6 +312,21 @@ def test_what_can_never_run_does_not_arrive() -> None:
     assert {Reason.NEVER_FITS} == {one.reason for one in refused.value.refusals}
 
 
+def test_an_id_that_is_in_use_does_not_arrive() -> None:
+    """Whether the other request waits, runs, or has an output that is not taken."""
+    state = MACHINE.initial(TINY, default_limits(TINY), CleanupMode.INCREMENTAL)
+    one = Request(id=1, prompt=(1,), params=Params(max_new=1))
+    jobs = scheduler.arrive(MACHINE, state, (), one)
+    with pytest.raises(Refused, match="CHOICE_TAKEN"):
+        scheduler.arrive(MACHINE, state, jobs, one)
+
+    ended = Turn(state)
+    assert () == scheduler.turn(MACHINE, state, jobs, ended.do)
+    with pytest.raises(Refused, match="CHOICE_TAKEN"):
+        scheduler.arrive(MACHINE, ended.state, (), one)
+    assert scheduler.arrive(MACHINE, ended.do(TakeOutputs()), (), one)
+
+
 def test_the_oldest_has_a_token_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where newer requests fill the budget of a round, the newest one waits."""
     limits = evolve(default_limits(TINY), round_tokens=1)
