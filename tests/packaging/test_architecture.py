@@ -58,7 +58,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("protocol", "history", "runtime", "files", "numerics", "engines"),
         *("lockstep", "fuzzing", "traffic", "vectors", "refinement", "seeded_bugs"),
     ),
-    "benchmarks": ("protocol", "rungs", "files", "numerics", "engines", "recordings", "fuzzing"),
+    "benchmarks": (
+        *("protocol", "rungs", "files", "numerics", "engines", "recordings", "traffic"),
+        "fuzzing",
+    ),
     "cli": (
         *("verdict", "protocol", "history", "runtime", "rungs", "files", "engines", "isolation"),
         *("lockstep", "exploration", "recordings", "refinement", "traffic", "fuzzing", "vectors"),
