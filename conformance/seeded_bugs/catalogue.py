@@ -53,8 +53,8 @@ NOT_YET: Final[dict[str, str]] = {
     "EV2": "transfers between tiers: no store takes or releases a lock; the counts are of rows",
     "EV4": "transfers between tiers: nothing is loaded under a page of another tier",
     "HG9": "groups of layers with states: a hit is of one kind of page",
-    "CP4": "victims of a preemption: the caller names the request, and no pass over a list is cut",
-    "CP5": "a skip past what does not fit: requests are admitted in the order of arrival alone",
+    "CP4": "a pass over the running requests: it is in spec.scheduler, whose tests plant it",
+    "CP5": "a skip past what does not fit: it is in spec.scheduler, whose tests plant it",
     "MH5": "several hosts: none can find another length of a hit",
 }
 """Rows of the catalogue of real bugs that the engine cannot have, and the missing mechanism."""

@@ -1,6 +1,7 @@
 """The scheduler: requests cannot tell that it runs, and the oldest one goes on in every turn."""
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice, permutations
 from random import Random
 
@@ -24,6 +25,9 @@ from spec.machines.actions import (
     Share,
     TakeOutputs,
 )
+from spec.machines.chunks import batch_of
+from spec.machines.pages import used
+from spec.machines.preemption import slots_of_request
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Entry
@@ -92,6 +96,22 @@ def request(draws: Random, number: int, geometry: Geometry) -> Request:
     )
 
 
+def idle(machine: Machine, state: State, jobs: scheduler.Jobs, action: MixedRound) -> Iterator[str]:
+    """The slots that could have a token more in a round, and have none."""
+    batch = batch_of(state, action)
+    drawn = sum(position + 1 == len(used(state, slot).tokens) for slot, position in batch)
+    if len(batch) == state.limits.round_tokens or drawn == state.limits.outputs:
+        return
+    there = {slot for slot, _ in batch}
+    for request in scheduler.running(state, jobs):
+        for slot in slots_of_request(state, request):
+            cells = used(state, slot).allocated
+            more = (*batch, (slot, cells))
+            lacks = machine.pages_wanted(state, Allocate(more)) > state.counts.count(0)
+            if slot not in there and not lacks and not scheduler._waits(machine, state, slot):
+                yield f"KNOB: slot {slot} could write cell {cells}, and is not in {action}"
+
+
 class Served:
     """What a case did. wrong: what a request could tell, or what did not go on."""
 
@@ -117,6 +137,8 @@ class Served:
     _jobs: scheduler.Jobs
 
     def _do(self, action: Action) -> State:
+        if isinstance(action, MixedRound):
+            self.wrong += idle(self._machine, self._state, self._jobs, action)
         self.kinds[type(action)] += 1
         self._state = self._machine.step(self._state, action)
         return self._state
@@ -284,10 +306,35 @@ def forgets(state: State, job: scheduler.Job, name: int) -> scheduler.Job:
 RIGHT_STOPPED = scheduler._stopped
 
 
+def skips(
+    machine: Machine, state: State, jobs: scheduler.Jobs, do: scheduler.Do
+) -> tuple[State, scheduler.Jobs]:
+    """A wrong order: what fits begins before what waits longer and does not fit. Row CP5."""
+    for job in jobs:
+        if job.kept is not None and scheduler._fits(machine, state, job):
+            state, (begun,) = RIGHT_BEGIN(machine, state, (job,), do)
+            jobs = tuple(begun if one is job else one for one in jobs)
+    return state, jobs
+
+
+def cut_short(machine: Machine, state: State, jobs: scheduler.Jobs) -> tuple[Action, ...]:
+    """A wrong pass: while a preempted request waits, the last chunk of a round is left out. CP4."""
+    actions = RIGHT_NEXT_ROUND(machine, state, jobs)
+    if any(job.kept for job in jobs) and isinstance(actions[-1], MixedRound):
+        chunks = actions[-1].chunks
+        return (MixedRound(chunks[:-1]),) if state.queue or chunks[1:] else actions
+    return actions
+
+
+RIGHT_BEGIN, RIGHT_NEXT_ROUND = scheduler._begin, scheduler.next_round
+
+
 @pytest.mark.parametrize(
     ("name", "wrong", "seeds"),
     [
         ("victims", oldest_first, range(240, 260)),
+        ("_begin", skips, range(40)),
+        ("next_round", cut_short, range(40)),
         ("_stopped", forgets, range(20)),
         ("_waits", lambda _machine, _state, _slot: True, range(20)),
     ],
