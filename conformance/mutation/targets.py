@@ -193,6 +193,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "spec.model",
             "spec.pool",
             "spec.rung",
+            "spec.scheduler",
             "spec.state",
             "spec.stats",
             "spec.table",
