@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from attrs import evolve
 
-from spec import pool
+from spec import index, pool
 from spec.machines.actions import (
     Action,
     Allocate,
@@ -39,7 +39,7 @@ from spec.machines.scheduling import packed
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Entry
-from spec.vocabulary import Reason, Refusal, Request, Tokens, refused
+from spec.vocabulary import InvalidInput, Reason, Refusal, Request, Tokens, refused
 
 Do = Callable[[Action], State]
 """Takes an action, which nothing refuses, and returns the state after it."""
@@ -61,7 +61,17 @@ Jobs = tuple[Job, ...]
 
 
 def arrive(machine: Machine, state: State, jobs: Jobs, request: Request) -> Jobs:
-    """The jobs with one more. Raises Refused if it could not run alone, or its id is in use."""
+    """The jobs with one more. Raises Refused if it could not run alone, or its id is in use.
+
+    Raises InvalidInput for a capacity policy that takes pages before there are tokens for them.
+    """
+    if state.capacity.lookahead or state.capacity.reserve != "none":
+        raise InvalidInput(
+            "capacity",
+            seen=state.capacity,
+            allowed='lookahead 0, and reserve "none"',
+            remedy="Admit by the worst case: see the rung admission.",
+        )
     widest = evolve(state.limits, prefill_tokens=max(1, len(request.prompt)))  # chunks read it
     refusals = [*fit_refusals(state.geometry, widest, request, state.capacity)]
     wanted, pages = pages_needed(machine, state, request), state.geometry.pages
@@ -138,9 +148,9 @@ def next_round(machine: Machine, state: State, jobs: Jobs) -> tuple[Action, ...]
 def victims(
     machine: Machine, state: State, order: tuple[int, ...], requester: int, batch: tuple[Entry, ...]
 ) -> tuple[int, ...]:
-    """The fewest requests, from the newest, whose pages together let a batch be allocated.
+    """The shortest run of requests, from the newest, whose pages together let a batch be allocated.
 
-    All are newer than the requester. None if there are no such requests. order: the ids of the
+    All are newer than the requester. Empty if all newer ones are not enough. order: the ids of the
     running requests, by arrival.
     """
     chosen: tuple[int, ...] = ()
@@ -201,19 +211,19 @@ def _begin(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, J
             if drawn:
                 state = do(Replay(slot, drawn))
         jobs = (*jobs[:number], job._replace(kept=None), *jobs[number + 1 :])
+        state = _reuse(machine, state, jobs, do)
     return state, jobs
 
 
 def _fits(machine: Machine, state: State, job: Job) -> bool:
     """Whether there are slots, and pages for the known tokens of a request and of all that run.
 
-    Choices of a request share pages of its prompt.
+    Choices of a request share pages of its prompt. Pages of the index that a row names are there.
     """
     request, kept = job.request, job.kept or ()
-    shared = (len(kept) - 1) * _shared(machine, state, request)
+    shared = (len(kept) - 1) * _shared(machine, state, request) + _named(machine, state, request)
     cells = [len(request.prompt) + len(drawn) for _, drawn in kept]
-    reserved = state.capacity.reserved_cells(len(request.prompt), request.params.max_new)
-    wanted = sum(row_pages(state, count, reserved) for count in cells) - shared
+    wanted = sum(row_pages(state, count, 0) for count in cells) - shared
     for slot in state.live:
         wanted += pages_lacking(state, slot, len(used(state, slot).tokens))
     return len(kept) <= state.sequences.count(None) and wanted <= pool.free_count(state.counts)
@@ -224,8 +234,19 @@ def _shared(machine: Machine, state: State, request: Request) -> int:
     return (len(request.prompt) - 1) // state.geometry.page_size * ("prefix" in machine.names)
 
 
+def _named(machine: Machine, state: State, request: Request) -> int:
+    """How many of the first pages of a prompt are in the index, and named by a row."""
+    size, pages = state.geometry.page_size, 0
+    for entry in range(_shared(machine, state, request)):
+        page = index.find(state.indexed, 0, request.prompt[: (entry + 1) * size])
+        if page is None or pool.is_free(state.counts, page):
+            break
+        pages += 1
+    return pages
+
+
 def _reuse(machine: Machine, state: State, jobs: Jobs, do: Do) -> State:
-    """Give sequences without cells the pages that the index or an earlier choice has of them."""
+    """Give sequences without cells the pages that an earlier choice has of them, or the index."""
     if "prefix" not in machine.names:
         return state
     for request in running(state, jobs):
@@ -235,12 +256,14 @@ def _reuse(machine: Machine, state: State, jobs: Jobs, do: Do) -> State:
             most = (len(used(state, slot).tokens) - 1) // state.geometry.page_size
             choices = _earlier(state, slot)
             parent = max(choices, key=lambda one: len(common(state, one, slot)), default=slot)
-            indexed = len(found(state, slot, most))
             shared = min(most, len(common(state, parent, slot))) if choices else 0
-            if max(indexed, shared):
-                length = max(indexed, shared) * state.geometry.page_size
-                hit = Hit(slot, length) if indexed >= shared else Share(parent, slot, length)
-                state = do(hit)
+            indexed = len(found(state, slot, most))
+            # Another copy in the index would leave the choices with fewer pages in common than
+            # `pages_needed` counts on.
+            if shared:
+                state = do(Share(parent, slot, shared * state.geometry.page_size))
+            elif indexed:
+                state = do(Hit(slot, indexed * state.geometry.page_size))
     return state
 
 

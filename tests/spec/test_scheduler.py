@@ -14,6 +14,7 @@ from spec.machines.actions import (
     Action,
     Allocate,
     Assign,
+    Free,
     Hit,
     MixedRound,
     Preempt,
@@ -32,12 +33,15 @@ from spec.rung import Machine
 from spec.state import State
 from spec.table import Entry
 from spec.vocabulary import (
+    Capacity,
     CleanupMode,
     Geometry,
+    InvalidInput,
     Params,
     Reason,
     Refused,
     Request,
+    Tokens,
     default_limits,
 )
 
@@ -83,14 +87,18 @@ def case(seed: int) -> Case:
 
 
 def request(draws: Random, number: int, geometry: Geometry) -> Request:
-    """A request that fits a row; its prompt has one token, or two, which are often equal."""
+    """A request that fits a row. Its tokens are often equal; what it would draw may stop it."""
     new = draws.randint(1, geometry.max_len - 1)
     length = draws.randint(1, geometry.max_len - new)
     most = draws.randint(1, 2)
     params = Params(max_new=new, temperature=float(draws.randint(0, 1)), seed=draws.randint(0, 3))
+    prompt = tuple(draws.randint(1, most) for _ in range(length))
+    if draws.random() < 0.3:
+        text, _ = naive.generate(prompt, params, draws.randint(0, 1))
+        params = evolve(params, stops=((draws.choice(text),),))
     return Request(
         id=number,
-        prompt=tuple(draws.randint(1, most) for _ in range(length)),
+        prompt=prompt,
         params=params,
         n_generations=draws.randint(1, min(3, geometry.slots)),
     )
@@ -175,7 +183,7 @@ def test_requests_cannot_tell_and_the_oldest_goes_on() -> None:
 
 def test_a_request_that_sits_out_is_overtaken() -> None:
     """No newer request has the page that it lacks, so they go on, and it waits a round."""
-    served = Served(case(597))
+    served = Served(case(605))
 
     assert [] == served.wrong
     assert {2: 1} == served.overtaken
@@ -211,7 +219,7 @@ def test_every_order_of_arrival_goes_on() -> None:
             if after.state.outputs:
                 after.do(TakeOutputs())
             stack.append((after.state, left, coming))
-    assert (856, 27) == (len(seen), preempted)
+    assert (865, 27) == (len(seen), preempted)
 
 
 class Turn:
@@ -248,6 +256,108 @@ def oldest_first(
         if machine.pages_wanted(state, Allocate(batch)) <= state.counts.count(0):
             return chosen
     return ()
+
+
+def begun(
+    sizes: Geometry, prompts: tuple[Tokens, ...], **more: int
+) -> tuple[State, scheduler.Jobs]:
+    """Requests in slots, by arrival, of which nothing is read."""
+    limits = evolve(default_limits(sizes), **more)
+    state, asked = MACHINE.initial(sizes, limits, CleanupMode.INCREMENTAL), list[Request]()
+    for slot, prompt in enumerate(prompts):
+        params = Params(max_new=sizes.max_len - len(prompt))
+        asked.append(Request(id=slot, prompt=prompt, params=params))
+        state = MACHINE.step(state, Reserve(slot))
+        state = MACHINE.step(state, Assign(slot, prompt, params, slot))
+    return state, tuple(scheduler.Job(one, None) for one in asked)
+
+
+def test_no_more_are_preempted_than_are_needed_for_a_token() -> None:
+    """A chunk would need both pages; its first token needs the one of the newest."""
+    state, jobs = begun(TINY, ((1,) * 6, (2, 2, 2), (3, 3, 3)))
+    for chunk in ((0, 2), (1, 2), (2, 2)):
+        state = MACHINE.step(state, MixedRound((chunk,)))
+
+    assert (Preempt(2),) == scheduler.next_round(MACHINE, state, jobs)
+
+
+def test_the_newest_makes_room_for_the_oldest() -> None:
+    """Of two newer requests that fill the budget of a round, the older one stays in it."""
+    state, jobs = begun(evolve(TINY, pages=9), ((1, 1), (2,), (3,)), round_tokens=2)
+    state = MACHINE.step(state, MixedRound(((2, 1), (1, 1))))
+
+    assert (Purge(2),) == scheduler.next_round(MACHINE, state, jobs)
+
+
+def test_a_preempted_request_begins_again_if_what_it_had_drawn_fits() -> None:
+    """Its prompt alone would fit."""
+    sizes = evolve(TINY, pages=4)
+    state, (old, new) = begun(sizes, ((1,) * 4, (2,)), round_tokens=4)
+    state = MACHINE.step(MACHINE.step(state, Free(1)), MixedRound(((0, 4),)))
+    for drawn, begins in (((5, 6), False), ((5,), True)):
+        after = Turn(state)
+        scheduler.turn(MACHINE, state, (old, new._replace(kept=((0, drawn),))), after.do)
+        assert begins == any(isinstance(action, Reserve) for action in after.actions)
+
+
+def test_a_choice_that_has_finished_is_not_begun_again() -> None:
+    """A preempted request keeps the other one alone, under its own number, with what it drew."""
+    sizes, warm = evolve(TINY, pages=9), Params(max_new=5, temperature=1.0, seed=1)
+    texts = [naive.generate((1, 1), warm, choice)[0] for choice in (0, 1)]
+    assert texts[0][1] not in texts[1]
+    params = evolve(warm, stops=((texts[0][1],),))
+    one = Request(id=1, prompt=(1, 1), params=params, n_generations=2)
+    state = MACHINE.initial(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
+    jobs = scheduler.arrive(MACHINE, state, (), one)
+    while not state.outputs:
+        after = Turn(state)
+        jobs, state = scheduler.turn(MACHINE, state, jobs, after.do), after.state
+
+    stopped = scheduler._stopped(state, jobs[0], 1)
+    drawn = len(used(state, slots_of_request(state, 1)[0]).tokens) - 2
+    assert ((1, texts[1][:drawn]),) == stopped.kept
+
+
+def test_what_may_end_waits_for_room_in_the_outputs() -> None:
+    """Nobody draws as long as the outputs are full of what the caller has not taken."""
+    sizes = evolve(TINY, pages=9, slots=1)
+    state = MACHINE.initial(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
+    asked = [Request(id=n, prompt=(n, n), params=Params(max_new=1)) for n in range(3)]
+    state = with_outputs(state, asked[:-1])
+    assert state.limits.outputs == len(state.outputs)
+    after = Turn(state)
+    left = scheduler.turn(MACHINE, state, scheduler.arrive(MACHINE, state, (), asked[-1]), after.do)
+    assert MixedRound(((0, 1),)) == after.actions[-1]
+    assert not scheduler.next_round(MACHINE, after.state, left)
+
+
+def with_outputs(state: State, asked: list[Request]) -> State:
+    """The state with the outputs of these requests, which are not taken."""
+    for one in asked:
+        state = MACHINE.step(state, Prefill((one,)))
+    return state
+
+
+def test_choices_share_with_each_other_and_not_with_a_copy() -> None:
+    """A hit of the same text elsewhere would leave them with too few pages in the end."""
+    sizes = Geometry(pages=6, page_size=3, slots=3, pages_per_seq=4)
+    state = MACHINE.initial(sizes, default_limits(sizes), CleanupMode.INCREMENTAL)
+    one = Request(id=0, prompt=(1,) * 6, params=Params(max_new=2))
+    two = Request(id=1, prompt=(1,) * 7, params=Params(max_new=4), n_generations=2)
+    jobs = scheduler.arrive(MACHINE, state, scheduler.arrive(MACHINE, state, (), one), two)
+    for _ in range(20):
+        after = Turn(state)
+        jobs = scheduler.turn(MACHINE, state, jobs, after.do)
+        state = after.do(TakeOutputs())
+    assert () == jobs
+
+
+@pytest.mark.parametrize("policy", [Capacity(lookahead=1), Capacity(reserve="request")])
+def test_a_policy_that_takes_pages_early_is_refused(policy: Capacity) -> None:
+    """The scheduler counts known tokens; it says so before anything is begun."""
+    state = MACHINE.initial(TINY, default_limits(TINY), CleanupMode.INCREMENTAL, policy)
+    with pytest.raises(InvalidInput, match="capacity"):
+        scheduler.arrive(MACHINE, state, (), Request(id=1, prompt=(1,), params=Params(max_new=1)))
 
 
 def deadlocked() -> tuple[State, scheduler.Jobs]:
@@ -332,10 +442,10 @@ RIGHT_BEGIN, RIGHT_NEXT_ROUND = scheduler._begin, scheduler.next_round
 @pytest.mark.parametrize(
     ("name", "wrong", "seeds"),
     [
-        ("victims", oldest_first, range(240, 260)),
+        ("victims", oldest_first, range(260, 280)),
         ("_begin", skips, range(40)),
         ("next_round", cut_short, range(40)),
-        ("_stopped", forgets, range(20)),
+        ("_stopped", forgets, range(40, 60)),
         ("_waits", lambda _machine, _state, _slot: True, range(20)),
     ],
 )
