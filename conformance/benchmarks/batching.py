@@ -147,6 +147,8 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if not 0 < options.slots < options.budget:
         parser.error(f"--slots {options.slots}: allowed is 1 to {options.budget - 1}")
+    if options.limit is not None and options.limit < 1:
+        parser.error(f"--limit {options.limit}: allowed is 1 or more")
     return options
 
 

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.lockstep.run import Finding, opened
     from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import EngineFailed
-    from conformance.traffic import replay, scheduled
+    from conformance.traffic import replay
     from conformance.traffic.traces import lengths_divided_by
     from spec.vocabulary import CleanupMode
 
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         return Verdict.FAILS
     _say_what_is_hidden(engine.observe(), report)
     if arguments.preempt:
-        _require(scheduled.NEEDED, engine)
+        _may_be_scheduled(engine, report)
     shares = not arguments.preempt and _shares(engine, arguments.format, report)
     divisor = lengths_divided_by(arguments.format, page_size=page_size)
     report.count(lengths_divided_by=divisor)
@@ -174,10 +174,16 @@ def _shares(engine: "Engine", format: str, report: Report) -> bool:
     return not why
 
 
-def _require(needed: frozenset[type], engine: "Engine") -> None:
-    """Raises InvalidInput if an engine does not offer the actions that the scheduler needs."""
+def _may_be_scheduled(engine: "Engine", report: Report) -> None:
+    """Say what the scheduler leaves unchecked.
+
+    Raises InvalidInput if an engine does not offer the actions that the scheduler needs.
+    """
+    from conformance.traffic.scheduled import NEEDED, SHARES
     from spec.vocabulary import InvalidInput
 
+    finds_pages = "prefix" in engine.profile.machine.names
+    needed = NEEDED | SHARES if finds_pages else NEEDED
     lacks = sorted(kind.__name__ for kind in needed - engine.profile.actions)
     if lacks:
         raise InvalidInput(
@@ -185,6 +191,11 @@ def _require(needed: frozenset[type], engine: "Engine") -> None:
             seen=f"an engine without {', '.join(lacks)}",
             allowed=f"an engine with {', '.join(sorted(kind.__name__ for kind in needed))}",
             remedy="Leave out --preempt, or offer these actions.",
+        )
+    report.skip("Submit and Admit", why="the scheduler begins the requests")
+    if not finds_pages:
+        report.skip(
+            "PC, pages that are found again by their content", why="the engine has no index"
         )
 
 
@@ -207,6 +218,7 @@ def _count(tally: "Tally", report: Report) -> None:
             preempted=did.preempted,
             preemptions=did.preemptions,
             most_overtaken=did.overtaken,
+            evicted=tally.evicted,
         )
         report.say(f"  {did.preempted / (tally.requests or 1):.1%} of the requests were preempted; "
                    f"the worst off was overtaken in {did.overtaken} rounds")  # fmt: skip

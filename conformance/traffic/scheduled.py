@@ -19,11 +19,14 @@ from spec.machines.actions import (
     Action,
     Assign,
     FreeFinished,
+    Hit,
     MixedRound,
     Preempt,
+    Publish,
     Purge,
     Replay,
     Reserve,
+    Share,
     TakeOutputs,
 )
 from spec.machines.scheduling import packed
@@ -34,6 +37,8 @@ NEEDED: Final = frozenset(
     {Assign, FreeFinished, MixedRound, Preempt, Purge, Replay, Reserve, TakeOutputs}
 )
 """The actions with which traffic is served so."""
+SHARES: Final = frozenset({Hit, Publish, Share})
+"""Those that it takes beside them of an engine that finds pages by their content."""
 WAITING: Final = 16
 """How many requests wait to begin."""
 CHUNK: Final = 112

@@ -48,7 +48,7 @@ def test_figures_are_of_all_rounds() -> None:
 
 
 def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A row for each way; more slots than a mixed round has tokens are refused."""
+    """A row for each way; what cannot be counted is refused."""
     path = tmp_path / "t.csv"
     path.write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -60,5 +60,6 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "3 requests, 2 slots, 4 tokens in a mixed round" in printed
     for row in (("static", "5", "60.0%"), ("continuous", "4", "75.0%"), ("chunks", "5", "80.0%")):
         assert any(all(cell in line for cell in row) for line in printed.splitlines()), row
-    with pytest.raises(SystemExit):
-        batching.main([str(path), "--slots=4", "--budget=4"])
+    for wrong in (["--slots=4", "--budget=4"], ["--limit=-1"]):
+        with pytest.raises(SystemExit):
+            batching.main([str(path), *wrong])
