@@ -6,6 +6,7 @@ deterministic: nothing is drawn, and nothing depends on the order of a set.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from conformance.vectors.reach import Reach, Step, covered, pair
@@ -49,15 +50,23 @@ def _nearest(
     while level and (most is None or most > 0):
         following = []
         for node in level:
-            for step in reach.choices[node[0]]:
+            state, kind = node
+            if not left.isdisjoint(reach.items(state, kind)):
+                return _way(ways, node, _first(reach.choices[state], kind, left))
+            for step in reach.exits[state]:
                 reached = (step.after, step.kind)
-                if pair(node[1], step.kind) in left or not left.isdisjoint(step.items):
-                    return _way(ways, node, step)
                 if reached not in ways:
                     ways[reached] = node, step
                     following.append(reached)
         level, most = following, None if most is None else most - 1
     return None
+
+
+def _first(steps: Sequence[Step], before: str, left: set[str]) -> Step:
+    """The first of these steps that covers an item of `left`, after a step of kind `before`."""
+    return next(
+        step for step in steps if pair(before, step.kind) in left or not left.isdisjoint(step.items)
+    )
 
 
 def _way(

@@ -48,6 +48,7 @@ class Reach:
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
         self.steps: list[dict[int, Step]] = []
+        self._items: dict[tuple[int, str], frozenset[str]] = {}
         states = [suite.initial()]
         numbers = {self._key(states[0]): 0}
         for state in states:  # grows as it is walked
@@ -96,6 +97,25 @@ class Reach:
             ]
             for steps in self.steps
         )
+
+    @cached_property
+    def exits(self) -> tuple[tuple[Step, ...], ...]:
+        """Of the choices in each state, the first of each kind that leads to each state."""
+        found = [dict[tuple[int, str], Step]() for _ in self.steps]
+        for known, choices in zip(found, self.choices, strict=True):
+            for step in choices:
+                known.setdefault((step.after, step.kind), step)
+        return tuple(tuple(known.values()) for known in found)
+
+    def items(self, state: int, before: str) -> frozenset[str]:
+        """Every item that one step in a state covers, after a step of kind `before`."""
+        found = self._items.get((state, before))
+        if found is None:
+            steps = self.choices[state]
+            alone = {item for step in steps for item in step.items}
+            found = frozenset(alone.union(pair(before, step.kind) for step in steps))
+            self._items[state, before] = found
+        return found
 
     @cached_property
     def coverable(self) -> frozenset[str]:

@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,15 +35,25 @@ COUNTED: Final = (
     *("names_checked", "names_mismatches"),
 )
 """The counts that do not depend on how often a run was interrupted."""
-COMMANDS: Final = (
-    *(("explore", rung, pages) for rung in RUNGS for pages in ("lowest", "open")),
-    ("refine", "prefix", "lowest"),
+OFTEN: Final = (
+    *(
+        ("explore", rung, pages)
+        for rung, pages in zip(RUNGS, cycle(("open", "lowest")), strict=False)
+    ),
     ("refine", "sharing", "open"),
-    *(("refine", rung, "lowest") for rung in refine.RUNGS if rung != "prefix"),
-    ("refine", "lifecycle", "open"),
+)
+COMMANDS: Final = tuple(
+    dict.fromkeys(
+        (
+            *OFTEN,
+            *(("explore", rung, pages) for rung in RUNGS for pages in ("lowest", "open")),
+            *(("refine", rung, "lowest") for rung in refine.RUNGS),
+            ("refine", "lifecycle", "open"),
+        )
+    )
 )
 
-MOSTLY: Final = deep_after(2 * len(RUNGS) + 2, [(one,) for one in COMMANDS])
+MOSTLY: Final = deep_after(len(OFTEN), [(one,) for one in COMMANDS])
 Command = tuple[str, str, str]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deep import deep_after
 from explore_tools import save_after, work_alone
 
 from conformance.cli import graphs
@@ -312,16 +313,16 @@ def test_a_checkpoint_with_damaged_counts_is_bad_input(
     assert path.exists()
 
 
-def test_a_run_that_its_bound_ends_keeps_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", deep_after(1, ["explore", "refine"]))
+def test_a_run_that_its_bound_ends_keeps_a_checkpoint(command: str, tmp_path: Path) -> None:
     """However short a bounded run is, another run goes on from where it ended."""
     path = tmp_path / "e.npz"
     words = ["--geometry", SMALL, "--checkpoint", str(path), "--quiet"]
 
-    for command in ("explore", "refine"):
-        assert 3 == main([command, *words, "--states", "9"])
-        assert path.exists()
-        assert 0 == main([command, *words])
-        assert not path.exists()
+    assert 3 == main([command, *words, "--states", "9"])
+    assert path.exists()
+    assert 0 == main([command, *words])
+    assert not path.exists()
 
 
 def test_moves_without_room_are_told(result: Path) -> None:

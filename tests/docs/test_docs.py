@@ -119,7 +119,7 @@ def test_an_adapter_has_thirty_lines_at_most(page: str) -> None:
 @pytest.mark.parametrize(
     "console",
     # The last ones take seconds. The first fuzzes our engine, which `make deep` does.
-    deep_after(2, reversed([one for one in CONSOLES if one.command not in ELSEWHERE])),
+    deep_after(1, reversed([one for one in CONSOLES if one.command not in ELSEWHERE])),
     ids=lambda console: console.title,
 )
 def test_a_command_prints_what_its_page_shows(console: Console, tmp_path: Path) -> None:

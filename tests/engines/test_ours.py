@@ -592,7 +592,7 @@ holds_whatever_there_is = partial(holding, holds=bool)
 @pytest.mark.parametrize(
     ("name", "planted", "told"),
     deep_after(
-        8,
+        4,
         [
             ("submit", submit, ""),
             ("submit", forgets_what_is_kept, "which was not taken, is free"),
@@ -694,7 +694,7 @@ def takes_in_two(given: Host) -> tuple[Output, ...]:
 @pytest.mark.parametrize(
     ("place", "name", "planted", "told"),
     deep_after(
-        6,
+        3,
         [
             (Host, "reset", Host.reset, None),
             (Host, "reset", resets_in_two, "0 of 1, Reset(mode=<ResetMode.PHYSICAL: "),

@@ -45,6 +45,7 @@ def test_the_counts_are_those_of_spin(pinned: Pinned) -> None:
     assert (graph.transitions, 0) == (sum(graph.outcomes.values()), graph.illegal)
 
 
+@pytest.mark.deep
 def test_the_counts_of_the_largest_are_those_of_spin() -> None:
     """The largest geometry has the counts of SPIN, all refusals among the transitions."""
     graph, broken = explored(Plan(instance=Allocator(LARGEST.geometry)))

@@ -620,7 +620,7 @@ def test_a_rare_outcome_is_required_of_a_long_run() -> None:
 @pytest.mark.parametrize(
     ("kind", "reason", "seed"),
     deep_after(
-        2,
+        1,
         [
             (act.Write, Reason.SLOT_UNUSED, 0),
             (act.Clone, Reason.SLOT_FINISHED, 3),
@@ -756,9 +756,8 @@ def test_an_engine_that_appends_reaches_what_it_must_of_drafts() -> None:
     assert [] == sorted(set(coverable) - set(report.coverage.covered(coverable)))
 
 
-@pytest.mark.parametrize(
-    ("window", "steps"), [(None, 22_000), pytest.param(5, 45_000, marks=pytest.mark.deep)]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize(("window", "steps"), [(None, 22_000), (5, 45_000)])
 def test_everything_required_is_reached(window: int | None, steps: int) -> None:
     """In so many steps all but rare outcomes, and every corner state, are reached."""
     targets = spec_campaigns(window=window)

@@ -56,6 +56,7 @@ def served(engine: str, folder: Path) -> tuple[int, str, dict[str, Any]]:
     return kvspec(*words, *SHORT, folder=folder)
 
 
+@pytest.mark.deep
 def test_a_hang_in_python_is_a_finding_and_is_shrunk(tmp_path: Path) -> None:
     """A hang in Python is a finding, and its message says how long a step may take."""
     words = ("fuzz", "--engine", "hanging_engines:Sleeps", *SHORT)
@@ -66,7 +67,8 @@ def test_a_hang_in_python_is_a_finding_and_is_shrunk(tmp_path: Path) -> None:
     assert failure.startswith("PROG: a step took more than 1.5 seconds (after 1 step, at pages=16,")
 
 
-@pytest.mark.parametrize("engine", [pytest.param("Sleeps", marks=pytest.mark.deep), "Deadlocks"])
+@pytest.mark.deep
+@pytest.mark.parametrize("engine", ["Sleeps", "Deadlocks"])
 def test_a_hang_in_a_process_of_its_own_is_shrunk(engine: str, tmp_path: Path) -> None:
     """A process that hangs in compiled code is ended, and the next one has time to warm up."""
     words = ("fuzz", "--engine", f"hanging_engines:{engine}", *SHORT)

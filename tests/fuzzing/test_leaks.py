@@ -118,6 +118,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert far not in granted
 
 
+@pytest.mark.deep
 def test_an_engine_that_refuses_nearly_everything_is_undecided(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +129,7 @@ def test_an_engine_that_refuses_nearly_everything_is_undecided(
     assert "what the engine does: it mostly refuses: Allocate: refused " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("bug", [INVERTED, RULES[0]])
+@pytest.mark.parametrize("bug", deep_after(1, [INVERTED, RULES[0]]))
 def test_the_advice_is_to_look_at_the_check(bug: str) -> None:
     """More seconds do not help an engine that refuses nearly every legal call."""
     report = fuzzed(bug, seed=3)

@@ -210,6 +210,7 @@ def test_a_window_comes_to_an_engine_that_releases_behind_one() -> None:
     assert settings.fullest(found[never]) == found[never][0]
 
 
+@pytest.mark.deep
 def test_sizes_that_are_given_are_the_only_ones() -> None:
     """With a geometry of its own a run comes to no further setting."""
     report = campaign.Run()

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 
 from conformance.cli.main import COMMANDS
 from conformance.hostile import calls, contract, inputs, interrupts, run, running
@@ -332,9 +333,10 @@ def test_the_table_says_how_many_came_early_and_how_late_the_slowest_end_was() -
     assert "fuzz     3        1      1 x 3, 1 x 139  1.2 s        1" == row
 
 
-def test_a_few_hostile_inputs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", deep_after(1, [2, 8]))
+def test_a_few_hostile_inputs(number: int, tmp_path: Path) -> None:
     """A short campaign of hostile inputs finds no violation, or prints how to repeat it."""
-    lines = run.hostile_inputs(number=8, seed=5, home=tmp_path, program=calls.KVSPEC)
+    lines = run.hostile_inputs(number=number, seed=5, home=tmp_path, program=calls.KVSPEC)
 
     assert [] == [(line["again"], line["violations"]) for line in lines if line["violations"]]
 

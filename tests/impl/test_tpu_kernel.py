@@ -218,7 +218,7 @@ TOO_LARGE: Final = {
 """The cases that do not fit in the 16 MiB of a v4."""
 
 
-@pytest.mark.parametrize("chip", deep_after(2, CHIPS.values()), ids=CHIPS)
+@pytest.mark.parametrize("chip", deep_after(1, CHIPS.values()), ids=CHIPS)
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: Any) -> None:
     """Planned blocks are consistent and fit, for every page size and dtype on every chip."""

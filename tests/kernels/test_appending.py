@@ -238,6 +238,7 @@ def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
     assert 2 * len(SIZES) + others == sum(job.append for job in planned)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("toys")
 def test_the_kernel_reads_its_operands_and_writes_the_pool() -> None:
     """Our kernel writes its operands, and one that ignores them is found."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 
 from conformance.cli import main
 from conformance.kernels import comparison, comparison_page
@@ -200,7 +201,9 @@ def test_kept_cells_are_compared_without_a_compiler(
 
 @pytest.mark.parametrize("verdict", ["ok", "fails", "refused", "undecided", "absent"])
 @pytest.mark.parametrize("kernel", comparison.KERNELS)
-@pytest.mark.parametrize("row", [GRID, SHARES, ARITHMETIC], ids=["grid", "shares", "arithmetic"])
+@pytest.mark.parametrize(
+    "row", deep_after(1, [GRID, SHARES, ARITHMETIC]), ids=["grid", "shares", "arithmetic"]
+)
 def test_any_one_grid_point_decides_as_its_kernel_does(
     row: Row, kernel: str, verdict: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -366,6 +366,7 @@ def test_the_compiler_fails_what_has_no_room(tmp_path: Path) -> None:
     assert "Ran out of memory in memory space vmem" in run.stderr
 
 
+@pytest.mark.deep
 @needs_libtpu
 def test_the_reproducer_of_a_cell_that_compiles_says_so(tmp_path: Path) -> None:
     """The reproducer runs unchanged, with only the kernel's package beside it."""

@@ -157,7 +157,7 @@ EDGE = {
 """Bugs at the edge of the pool, or of several copies in one batch, with the clause of each."""
 
 
-@pytest.mark.parametrize("seed", [0, 100, 200])
+@pytest.mark.parametrize("seed", deep_after(1, [0, 100, 200]))
 @pytest.mark.parametrize("bug", EDGE)
 def test_a_bug_at_the_edge_of_the_pool_is_found(bug: str, seed: int) -> None:
     """Each violates its clause within 3,000 steps, whatever the seed."""
@@ -233,6 +233,7 @@ def test_a_history_replays_under_the_policy_of_its_engine() -> None:
 LONG_AHEAD = Capacity(lookahead=99)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "capacity", deep_after(1, [LAZY_WHOLE, LAZY, AHEAD, BOTH, LONG_AHEAD, WHOLE])
 )

@@ -76,7 +76,7 @@ def test_the_histories_have_every_action() -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("kind", [SpecEngine, Renaming])
-@pytest.mark.parametrize("seed", deep_after(3, SEEDS))
+@pytest.mark.parametrize("seed", deep_after(1, SEEDS))
 def test_an_engine_that_is_right_is_never_blamed(
     seed: int, kind: type[SpecEngine], name: str
 ) -> None:
@@ -98,7 +98,7 @@ def test_an_engine_that_is_right_is_never_blamed(
 
 
 @pytest.mark.parametrize("capacity", [LAZY, BOTH, LAZY_WHOLE])
-@pytest.mark.parametrize("cleanup", CleanupMode)
+@pytest.mark.parametrize("cleanup", deep_after(1, CleanupMode))
 @pytest.mark.parametrize("name", ["roomy", "tight", "wide"])
 def test_an_engine_with_a_policy_may_name_pages_as_it_likes(
     name: str, cleanup: CleanupMode, capacity: Capacity
@@ -219,7 +219,7 @@ SHOWN: Final = {
 """What an engine hides: with less shown, fewer clauses judge it, and the fields are compared."""
 
 
-@pytest.mark.parametrize("hidden", SHOWN)
+@pytest.mark.parametrize("hidden", deep_after(2, SHOWN))
 @pytest.mark.parametrize("name", deep_after(1, ["windowed", "roomy"]))
 def test_one_wrong_entry_of_a_view_is_told(name: str, hidden: str) -> None:
     """The clause, the message, the step and the views are those of the deviation."""
@@ -505,7 +505,7 @@ def readable(seen: View, slot: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("kind", [SpecEngine, Renaming])
+@pytest.mark.parametrize("kind", deep_after(1, [Renaming, SpecEngine]))
 def test_a_poisoning_overwrites_dead_cells_alone(kind: type[SpecEngine]) -> None:
     """It is counted if a dead cell has changed or is POISON, and a live one is told."""
     sizes, dead_seen, live_seen = WINDOWED, 0, 0

@@ -150,7 +150,7 @@ def test_other_words_for_a_refusal_are_legal_if_both_hold() -> None:
         (SaysOther, "ATOMIC"),
         (Careless, "READ"),
         (Miscounts, "STAT"),
-        (Misscores, "ALONE"),
+        pytest.param(Misscores, "ALONE", marks=pytest.mark.deep),
         (Keeps, "RESET"),
     ],
 )

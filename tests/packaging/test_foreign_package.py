@@ -157,6 +157,7 @@ def test_the_action_runs_the_suite_that_the_package_brings_to_pytest(elsewhere: 
     assert "CONS: counts[15] is 1, should be 0" in (elsewhere.folder / "here" / "j.xml").read_text()
 
 
+@pytest.mark.deep
 def test_the_action_installs_what_it_stands_in(elsewhere: Elsewhere) -> None:
     """The first step of the action finds the project from its own folder, and installs the core."""
     text = ACTION.read_text(encoding="utf-8")

@@ -266,10 +266,16 @@ def test_random_histories_of_larger_tables(
     assert taken > 30
 
 
-def test_the_table_counts_the_coverage_of_the_specification(tmp_path: Path) -> None:
+FEW_MISS = {"lazy copies take the last free pages", "one page short of a lazy copy"}
+
+
+@pytest.mark.parametrize(("seeds", "missed"), deep_after(1, [(4, FEW_MISS), (15, set())]))
+def test_the_table_counts_the_coverage_of_the_specification(
+    seeds: int, missed: set[str], tmp_path: Path
+) -> None:
     """After every line the fast table has reached the same corners and outcomes."""
     corners, wanted = set[str](), set[str]()
-    for seed, capacity, engine in product(range(15), (STANDARD, *POLICIES), (table, appending)):
+    for seed, capacity, engine in product(range(seeds), (STANDARD, *POLICIES), (table, appending)):
         made = engine(SIZES[seed % len(SIZES)], capacity)
         path = recorded(tmp_path / "r.jsonl", made, "lifecycle", seed)
         with path.open("rb") as file:
@@ -283,4 +289,4 @@ def test_the_table_counts_the_coverage_of_the_specification(tmp_path: Path) -> N
         corners |= both[0].coverage.corners.keys()
         wanted |= {*Coverage().coverable(offered_by(made.profile, SIZES, poisonable=False))}
 
-    assert corners == wanted & CORNERS.keys()
+    assert corners == (wanted & CORNERS.keys()) - missed

@@ -67,7 +67,7 @@ POLICIES = (
 )
 
 
-@pytest.mark.parametrize("capacity", deep_after(2, reversed(POLICIES)))
+@pytest.mark.parametrize("capacity", deep_after(1, reversed(POLICIES)))
 @pytest.mark.parametrize(("engine", "level"), [(table, "lifecycle"), (whole, "scheduling")])
 def test_what_is_done_under_a_policy_is_legal_under_that_policy_alone(
     tmp_path: Path, engine: Callable[..., Engine], level: str, capacity: Capacity
@@ -133,7 +133,7 @@ ALTERED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("judged", ["by the ledger", "by the specification"])
+@pytest.mark.parametrize("judged", deep_after(1, ["by the ledger", "by the specification"]))
 def test_one_altered_value_is_found_on_its_line(tmp_path: Path, judged: str) -> None:
     """After any value is altered or left out, its line is the first illegal one."""
     engine = table(SIZES[0]) if judged == "by the ledger" else whole(SIZES[0])

@@ -180,44 +180,44 @@ def engine_of(make: Callable[..., SpecEngine], sizes: int, capacity: Capacity) -
     return make(SIZES[sizes % 3]) if make is drafting else make(SIZES[sizes % 3], capacity)
 
 
+@pytest.mark.parametrize("seed", deep_after(1, range(3)))
 @pytest.mark.parametrize("refuses", deep_after(1, ["exact", "may_refuse_more"]))
 @pytest.mark.parametrize(("make", "capacity"), CASES)
 def test_a_changed_line_is_judged_as_a_second_judge_does(
-    make: Callable[..., SpecEngine], capacity: Capacity, refuses: str
+    make: Callable[..., SpecEngine], capacity: Capacity, refuses: str, seed: int
 ) -> None:
     """Every line, with some changes and with none, is told in the same terms by all judges."""
-    for seed in range(3):
-        made, draws = engine_of(make, seed, capacity), Random(seed)
-        header = header_of(made, refuses=refuses, shows=draws.sample(ORDER, 9 + 2 * seed))
-        machine = machine_of(made)
-        state = initial(header, machine)
-        judges: list[Ledger | BySpec] = [BySpec(header, machine)]
-        judges += [Ledger(header)] * QUICK[make]
-        for step in steps_of(made, seed):
-            right = line_of(machine, state, step, shows=header.shows)
-            second = judged(header, machine, state, right)
-            assert None is second.told
-            lines = [changed(draws, right, second.after) for _ in range(2)]
-            lines += [changed(draws, one, second.after) for one in lines]
-            for line in (*lines, right):
-                verdict = judged(header, machine, state, line)
-                for judge in judges:
-                    found, judging = taken(judge if line is right else again(judge), header, line)
-                    assert verdict.told == found, line
-                    if found is None:
-                        assert {*verdict.outcomes} == judging.coverage.outcomes.keys()
-                        harness = isinstance(line.step, PoisonDead | Attend)
-                        refused = line.refused is not None and not harness
-                        assert refused == judging.coverage.corners[REFUSED]
-                        told = line.result is not None and type(step) not in PLAIN_RESULTS
-                        assert ({type(step)} if told else set()) == judging.uncompared
-                        poisons = isinstance(line.step, PoisonDead)
-                        assert poisons == judging.coverage.corners[POISONED]
-            state = second.after
-            for judge, page in product(judges, range(header.geometry.pages)):
-                rows = enumerate(state.sequences)
-                naming: list[int | None] = [at for at, one in rows if one and page in one.row]
-                assert judge.holder(page) in (naming or [None])
+    made, draws = engine_of(make, seed, capacity), Random(seed)
+    header = header_of(made, refuses=refuses, shows=draws.sample(ORDER, 9 + 2 * seed))
+    machine = machine_of(made)
+    state = initial(header, machine)
+    judges: list[Ledger | BySpec] = [BySpec(header, machine)]
+    judges += [Ledger(header)] * QUICK[make]
+    for step in steps_of(made, seed):
+        right = line_of(machine, state, step, shows=header.shows)
+        second = judged(header, machine, state, right)
+        assert None is second.told
+        lines = [changed(draws, right, second.after) for _ in range(2)]
+        lines += [changed(draws, one, second.after) for one in lines]
+        for line in (*lines, right):
+            verdict = judged(header, machine, state, line)
+            for judge in judges:
+                found, judging = taken(judge if line is right else again(judge), header, line)
+                assert verdict.told == found, line
+                if found is None:
+                    assert {*verdict.outcomes} == judging.coverage.outcomes.keys()
+                    harness = isinstance(line.step, PoisonDead | Attend)
+                    refused = line.refused is not None and not harness
+                    assert refused == judging.coverage.corners[REFUSED]
+                    told = line.result is not None and type(step) not in PLAIN_RESULTS
+                    assert ({type(step)} if told else set()) == judging.uncompared
+                    poisons = isinstance(line.step, PoisonDead)
+                    assert poisons == judging.coverage.corners[POISONED]
+        state = second.after
+        for judge, page in product(judges, range(header.geometry.pages)):
+            rows = enumerate(state.sequences)
+            naming: list[int | None] = [at for at, one in rows if one and page in one.row]
+            assert judge.holder(page) in (naming or [None])
 
 
 @pytest.mark.parametrize("make", [appending, whole])

@@ -422,6 +422,7 @@ def test_the_commands_agree(tmp_path: Path) -> None:
     assert any("illegal actions" in part for part in found["refine"]["not_checked"])
 
 
+@pytest.mark.deep
 def test_illegal_actions_are_sent_to_the_engine_by_default(tmp_path: Path) -> None:
     """A missing guard that refuses illegal actions alone makes refine fail."""
     target = tmp_path / "r.json"

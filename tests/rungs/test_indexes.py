@@ -171,6 +171,7 @@ def test_fuzzing_finds_a_bug_of_an_index(name: str) -> None:
     assert fuzzed(BUGS[name], 40) is not None
 
 
+@pytest.mark.deep
 def test_fuzzing_finds_nothing_without_a_bug() -> None:
     """The specification is right."""
     assert fuzzed(SpecEngine, 5) is None

@@ -11,6 +11,7 @@ from typing import get_args
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 from spec_engine import MACHINE, SpecEngine, small
 
 from conformance.protocol import Action, Profile
@@ -213,7 +214,7 @@ SMALLER = [
 ]
 
 
-@pytest.mark.parametrize(("kinds", "sizes", "cleanup"), [*EXACT, *SMALLER])
+@pytest.mark.parametrize(("kinds", "sizes", "cleanup"), deep_after(len(EXACT), [*EXACT, *SMALLER]))
 def test_no_history_shows_what_is_called_impossible(
     kinds: frozenset[type], sizes: Geometry, cleanup: CleanupMode
 ) -> None:
@@ -227,7 +228,7 @@ def test_no_history_shows_what_is_called_impossible(
 
 @pytest.mark.parametrize(
     "capacity",
-    POLICIES,
+    deep_after(3, [(one,) for one in POLICIES]),
     ids=str,
 )
 @pytest.mark.parametrize("sizes", [TWO_SLOTS, HALF_FULL])

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, Final
 
 import pytest
+from deep import deep_after
 
 from conformance.runtime import supervisor
 from conformance.runtime.interrupts import took_the_place_of_one
@@ -43,7 +44,9 @@ def test_an_interrupt_is_found_behind_every_chain_of_errors(
     assert (first is KeyboardInterrupt) == seen
 
 
-@pytest.mark.parametrize("news", [b"", b'{"result": {"known": 1}}\n'], ids=["silent", "told"])
+@pytest.mark.parametrize(
+    "news", deep_after(1, [b'{"result": {"known": 1}}\n', b""]), ids=["told", "silent"]
+)
 @pytest.mark.parametrize(
     ("command", "signals"),
     [

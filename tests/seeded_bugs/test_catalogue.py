@@ -132,7 +132,7 @@ def test_a_plant_is_gone_when_its_block_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "history"), deep_after(2, CAUGHT), ids=[plant for plant, _ in CAUGHT]
+    ("plant", "history"), deep_after(1, CAUGHT), ids=[plant for plant, _ in CAUGHT]
 )
 def test_a_plant_is_caught_on_a_short_history(plant: str, history: History) -> None:
     """The planted engine violates the plant's clause at the last step; ours violates none."""

@@ -294,7 +294,7 @@ SEEN = geometry(pages=3, page_size=1, slots=1, pages_per_seq=3, window=1)
 @pytest.mark.parametrize(
     ("machine", "sizes", "capacity", "found"),
     deep_after(
-        4,
+        2,
         [
             (SHARING, SMALL, LAZY, (2177, 7498)),
             (SHARING, SMALL, ONE, (663, 2220)),

@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
+import pytest
 from attrs import evolve, frozen
+from deep import deep_after
 from second_clauses import STATE, STEP, UNASKED, UNASKED_ACROSS, violated, violated_across
 from spec_draws import one_of
 from test_second_reading import CACHING, begin, drawn
@@ -23,8 +25,7 @@ from spec import clauses, view
 from spec.machines.actions import Append
 from spec.view import View
 
-HISTORIES, STEPS, PARTS = 320, 40, 120
-LEAST = 20
+STEPS = 40
 """How often each clause is seen violated alone, and how often another one is without it."""
 TOGETHER = {"CONS": {"CONS", "RC"}}
 """A page that is neither free nor live has a wrong count; each other clause can be alone."""
@@ -102,12 +103,13 @@ def cases(number: int) -> Iterator[Case]:
             yield from of_a_step(number, almost, seen)
 
 
-def test_two_readings_of_the_clauses() -> None:
+@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(80, 4), (320, 20)]))
+def test_two_readings_of_the_clauses(histories: int, least: int) -> None:
     """Views and steps that are right or almost right violate the same clauses in both readings."""
     alone = {False: Counter[str](), True: Counter[str]()}
     without = {False: Counter[str](), True: Counter[str]()}
     judged = {False: frozenset(STATE), True: frozenset(STEP)}
-    for number in range(HISTORIES):
+    for number in range(histories):
         for case in cases(number):
             step = case.before is not None
             alone[step].update(
@@ -118,8 +120,8 @@ def test_two_readings_of_the_clauses() -> None:
             assert (case.wanted, case) == (case.found, case)
 
     for step, names in judged.items():
-        assert [] == [name for name in sorted(names) if alone[step][name] < LEAST]
-        assert [] == [name for name in sorted(names) if without[step][name] < LEAST]
+        assert [] == [name for name in sorted(names) if alone[step][name] < least]
+        assert [] == [name for name in sorted(names) if without[step][name] < least]
 
 
 def unasked(case: Case) -> set[str]:
@@ -133,10 +135,11 @@ def unasked(case: Case) -> set[str]:
     return {part for part, name in parts.items() if name not in case.found}
 
 
-def test_parts_of_clauses_that_no_predicate_asks() -> None:
+@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(30, 4), (120, 20)]))
+def test_parts_of_clauses_that_no_predicate_asks(histories: int, least: int) -> None:
     """Parts of some clauses hold in every history, but may be violated without being named."""
     missed = Counter[str]()
-    for number in range(PARTS):
+    for number in range(histories):
         views = list(history(number))
         right = [Case(number, None, seen, frozenset(), frozenset()) for seen in views]
         right += [evolve(case, before=last) for case, last in zip(right[1:], views, strict=False)]
@@ -146,4 +149,4 @@ def test_parts_of_clauses_that_no_predicate_asks() -> None:
         assert [] == [case for case in right if unasked(case)]
 
     parts = {part.__name__ for part in (*UNASKED, *UNASKED_ACROSS)}
-    assert parts == {part for part, times in missed.items() if times >= LEAST}
+    assert parts == {part for part, times in missed.items() if times >= least}

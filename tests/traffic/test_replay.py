@@ -101,7 +101,7 @@ def test_a_sample_of_each_format_holds(format: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("format", "hits"), deep_after(2, [("azure", False), ("mooncake", True), ("mooncake", False)])
+    ("format", "hits"), deep_after(1, [("azure", False), ("mooncake", True), ("mooncake", False)])
 )
 def test_the_first_requests_of_real_traffic_hold(format: str, *, hits: bool) -> None:
     """Real requests get the tokens of naive decoding, and leave every page free."""
