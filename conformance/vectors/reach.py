@@ -48,7 +48,6 @@ class Reach:
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
         self.steps: list[dict[int, Step]] = []
-        self._items: dict[tuple[int, str], frozenset[str]] = {}
         states = [suite.initial()]
         numbers = {self._key(states[0]): 0}
         for state in states:  # grows as it is walked
@@ -106,6 +105,11 @@ class Reach:
             for step in choices:
                 known.setdefault((step.after, step.kind), step)
         return tuple(tuple(known.values()) for known in found)
+
+    @cached_property
+    def _items(self) -> dict[tuple[int, str], frozenset[str]]:
+        """What `items` has found."""
+        return {}
 
     def items(self, state: int, before: str) -> frozenset[str]:
         """Every item that one step in a state covers, after a step of kind `before`."""

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from deep import deep_after
 from process_tools import naming, until
 
 from conformance.cli.main import main
@@ -202,7 +203,7 @@ def is_worker(number: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", deep_after(1, [signal.SIGKILL, signal.SIGINT]))
 def test_no_worker_is_left(how: signal.Signals, tmp_path: Path) -> None:
     """No worker outlives a command that is killed or interrupted."""
     with plant(tmp_path) as command:

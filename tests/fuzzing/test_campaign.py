@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 from spec_engine import ForgetsCompilations, Recompiles, SpecEngine, small
 
 from conformance.cli.main import main
@@ -48,7 +49,7 @@ def late(drawn: int, *, seconds: float = SLOW) -> int:
 
 @pytest.mark.parametrize(
     ("where", "most"),
-    [("apply", "engine"), ("observe", "engine"), ("move", "kit"), ("draw", "draws")],
+    deep_after(2, [("apply", "engine"), ("draw", "draws"), ("observe", "engine"), ("move", "kit")]),
 )
 def test_the_shares_of_the_time_are_told_apart(
     where: str, most: str, monkeypatch: pytest.MonkeyPatch

@@ -259,7 +259,7 @@ def test_rerun_runs_what_is_asked_for(
 @pytest.mark.parametrize(
     ("engine", "python"),
     deep_after(
-        2,
+        1,
         [
             (OUR_ENGINE, None),
             ("conformance.engines.ours:make_without_cells", sys.executable),

@@ -794,7 +794,7 @@ def test_everything_required_is_reached_with_append() -> None:
     assert [] == sorted(set(coverable) - set(counted.covered(coverable)))
 
 
-@pytest.mark.parametrize("appends", [frozenset({act.Append}), frozenset()])
+@pytest.mark.parametrize("appends", deep_after(1, [frozenset(), frozenset({act.Append})]))
 def test_cleanup_is_drawn_without_decoding(appends: frozenset[type]) -> None:
     """An allocator that cleans up is asked to, whether or not its caller appends the tokens."""
     actions = appends | {act.Reserve, act.Assign, act.Allocate, *CLEANUPS}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, fields
+from deep import deep_after
 from spec_engine import ACTIONS, SpecEngine, small
 
 from conformance.cli.main import main
@@ -90,7 +91,7 @@ TURNS = [
 """Every setting at every level; one level of every fourth setting is not deep."""
 
 
-@pytest.mark.parametrize(("setting", "level"), TURNS)
+@pytest.mark.parametrize(("setting", "level"), deep_after(3, TURNS))
 def test_each_setting_is_legal_and_can_be_warmed_up(setting: Setting, level: str) -> None:
     """The limits of every setting can serve its sizes, and a turn finds nothing."""
     setting.limits.check(setting.geometry)

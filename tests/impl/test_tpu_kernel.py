@@ -141,7 +141,7 @@ def difference(case: Case, interpret: pltpu.InterpretParams, *, jitted: bool) ->
     return float(np.max(np.where(np.isnan(error), np.inf, error)))
 
 
-OFTEN: Final = {"float32, window and cap", "planned, int8"}
+OFTEN: Final = {"planned, int8"}
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_an_engine_that_forks_is_one_engine(here: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "says"),
     deep_after(
-        2,
+        1,
         [
             ("engines_here:Shows", "not JSON serializable|is no number, text, list or array"),
             ("engines_here:refuses", "geometry: saw 16, allowed: 100. Use 100."),

@@ -49,7 +49,7 @@ def answer(sizes: Sizes, arrays: Arrays) -> Any:
     return answers.right(sizes, arrays).answer
 
 
-@pytest.mark.parametrize("sizes", deep_after(5, SIZES), ids=lambda sizes: sizes.name)
+@pytest.mark.parametrize("sizes", deep_after(2, SIZES), ids=lambda sizes: sizes.name)
 def test_every_batch_can_be_answered(sizes: Sizes) -> None:
     """The oracle's answer and bound are finite for every batch."""
 
@@ -364,6 +364,7 @@ def test_what_is_not_a_wrong_answer_has_a_name_of_its_own() -> None:
     assert names == [one.what for one in found]
 
 
+@pytest.mark.deep
 def test_races_are_looked_for_only_if_one_is_found() -> None:
     """The detector of races finds the control: a copy into memory that is being read."""
     assert processes.sees_races()

@@ -152,7 +152,7 @@ EVERY_VARIANT: Final = [
 ]
 
 
-@pytest.mark.parametrize(("kernel", "name", "variant", "mode"), EVERY_VARIANT)
+@pytest.mark.parametrize(("kernel", "name", "variant", "mode"), deep_after(12, EVERY_VARIANT))
 def test_a_file_has_the_arguments_of_its_job(
     kernel: str, name: str, variant: int, mode: str
 ) -> None:

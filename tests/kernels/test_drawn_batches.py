@@ -105,6 +105,7 @@ def test_all_that_is_promised_is_drawn(name: str) -> None:
     assert {*Lost, None} == {one.lost and one.lost[1] for one in found}
 
 
+@pytest.mark.deep
 def test_large_batches_work_past_their_first_sequences() -> None:
     """Every batch has more sequences than 127, and a third has queries past these."""
     (sizes,) = (one for one in SIZES if one.fewest > 1)

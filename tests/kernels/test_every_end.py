@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from attrs import evolve
+from deep import deep_after
 from jax.errors import JaxRuntimeError
 from test_bench import made
 
@@ -108,7 +109,7 @@ def answered(kind: str, said: tuple[str, ...], case: trials.Case) -> Answer:
 
 
 @pytest.mark.parametrize("sizes", [WINDOWED.name, SIZES[0].name])
-@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("behind", deep_after(1, [True, False]))
 @pytest.mark.parametrize(("kind", "milder"), list(product(KINDS, KINDS)))
 def test_a_finding_is_named_by_both_answers(
     *,

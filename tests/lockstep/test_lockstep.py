@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import toy_engine
 from attrs import evolve
+from deep import deep_after
 from spec_engine import SpecEngine, small
 from spec_tools import grown
 
@@ -203,7 +204,9 @@ def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
     assert target.coverage.corners["page size 1" if at == 1 else "clone inside a page"]
 
 
-@pytest.mark.parametrize(("at", "level"), [*enumerate(LEVELS), (2, "scheduling")])
+@pytest.mark.parametrize(
+    ("at", "level"), deep_after(2, [*reversed([*enumerate(LEVELS)]), (2, "scheduling")])
+)
 def test_pages_are_compared_through_one_bijection(at: int, level: str) -> None:
     """An engine with another page policy passes every level, rounds and cleanup included."""
     setting = settings.usual(small())[at]

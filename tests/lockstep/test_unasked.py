@@ -140,6 +140,7 @@ def test_no_pair_of_steps_has_one_that_is_not_asked_for() -> None:
     assert {Hit, act.Write} <= kinds <= engine.profile.actions
 
 
+@pytest.mark.deep
 def test_what_an_engine_does_not_declare_is_not_counted() -> None:
     """A key that moves to another page is followed as a merge, which this engine never does."""
     report = fuzzed("newest", "", steps=4000)

@@ -286,6 +286,7 @@ def test_what_only_checks_arguments_is_told_by_the_syntax() -> None:
     assert {("checked", at) for at in (7, 8, 10, 11, 12)} == others
 
 
+@pytest.mark.deep
 def test_a_check_of_arguments_is_in_the_group_of_the_driver_alone() -> None:
     """Whatever module of the engine it is in, it is Python, which is counted apart."""
     belonging = {group: {(one.module, one.checks) for one in eligible(group)} for group in GROUPS}

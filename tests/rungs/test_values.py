@@ -299,17 +299,20 @@ def drawn(met: dict[str, list[float]]) -> Counter[str]:
     return counted
 
 
+@pytest.mark.deep
 def test_the_table_names_every_kind(drawn: Counter[str]) -> None:
     """Each kind that is counted has a bound."""
     assert LEAST.keys() == drawn.keys()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", LEAST)
 def test_each_kind_of_value_comes_up(kind: str, drawn: Counter[str]) -> None:
     """Often enough that a run of a minute, of some 40,000 steps, has many of them."""
     assert LEAST[kind] <= drawn[kind]
 
 
+@pytest.mark.deep
 def test_each_number_of_an_action_is_the_smallest(
     drawn: Counter[str], met: dict[str, list[float]]
 ) -> None:

@@ -119,6 +119,7 @@ def test_the_folder_of_the_users_choice_comes_first(tmp_path: Path) -> None:
     assert [] == list(tmp_path.iterdir())
 
 
+@pytest.mark.deep
 def test_another_folder_of_the_same_user_starts_warm(tmp_path: Path) -> None:
     """A second process loads the code that the first compiled, and leaves no file where it runs."""
     home = tmp_path / "home"
@@ -173,6 +174,7 @@ def altered(whole: bytes) -> bytes:
     return whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
 
 
+@pytest.mark.deep
 def test_several_processes_write_at_once(tmp_path: Path) -> None:
     """Processes that write at the same time all succeed."""
     processes = [started(tmp_path, HOME=tmp_path) for _ in range(2)]

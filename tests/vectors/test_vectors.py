@@ -142,6 +142,7 @@ def test_every_action_and_every_refusal_that_matters_is_there(covers: list[Cover
     assert {*TABLE, "Clone: OUT_OF_PAGES"} == single[1]
 
 
+@pytest.mark.deep
 def test_what_no_history_shows_is_what_no_step_of_the_graph_shows(covers: list[Cover]) -> None:
     """The list of what cannot be reached is read off the graph a second time."""
     for cover in covers:
@@ -655,6 +656,7 @@ def test_folders_that_a_killed_write_has_left_are_removed(
     assert {name: text.encode() for name, text in files.contents(short)} == contents_of(tmp_path)
 
 
+@pytest.mark.deep
 def test_the_command_fails_if_something_is_not_covered(
     covers: list[Cover], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
