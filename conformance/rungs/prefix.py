@@ -269,7 +269,7 @@ def evict(session: Session, drawn: int) -> Step:
         return (staircase if kind == 12 else refill)(session, drawn // 14)
     if kind == 11:
         return Drop()
-    if kind == 10:
+    if kind > 8:
         return clone_to_idle(session, drawn // 14)
     return _evict(session.state, drawn // 14) if kind < 6 else take_idle(session, drawn // 14)
 
@@ -353,7 +353,8 @@ def _take_until_evicted(session: Session, digits: Digits) -> Step:
 def clone_to_idle(session: Session, drawn: int) -> Step:
     """A clone that copies a page where idle pages alone are left, or else a page that is taken.
 
-    The slots beside that of the child have room for so many pages; the others are idle before.
+    The parent has one page, and the slots beside it and the child have rows full of pages; so many
+    pages as are left are idle before.
     """
     digits, sizes = Digits(drawn), session.state.geometry
     if not {Assign, Allocate, Write, Clone} <= session.actions:
@@ -361,7 +362,7 @@ def clone_to_idle(session: Session, drawn: int) -> Step:
     if Reset in session.actions:
         session.take(Reset())
     longest = min(sizes.max_len - 1, session.state.limits.prefill_tokens)
-    fewest = sizes.pages - (sizes.slots - 1) * sizes.pages_per_seq
+    fewest = sizes.pages - 1 - (sizes.slots - 2) * sizes.pages_per_seq
     for token in range(sizes.pages):
         state = session.state
         if len(index.idle(state.indexed, state.counts)) >= max(1, fewest):
