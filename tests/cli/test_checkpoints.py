@@ -183,7 +183,7 @@ SAME_GRAPH: Final = {"help", "states", "checkpoint", "unbatched", "measure"}
 """The options by which a graph is neither larger nor smaller, and no verdict another one."""
 
 
-@pytest.mark.parametrize("command", [explore, refine], ids=["explore", "refine"])
+@pytest.mark.parametrize("command", deep_after(1, [explore, refine]), ids=["explore", "refine"])
 def test_a_checkpoint_knows_every_option_that_changes_its_graph(
     command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -367,7 +367,7 @@ def test_a_link_to_a_checkpoint_stays(tmp_path: Path) -> None:
     assert link.is_symlink()
 
 
-@pytest.mark.parametrize("rung", ["rollback", "lifecycle", "scheduling"])
+@pytest.mark.parametrize("rung", deep_after(1, ["rollback", "lifecycle", "scheduling"]))
 def test_every_clause_is_judged_or_named(rung: str, result: Path) -> None:
     """What a rung has no fields for is among what was not checked, and nothing else of it."""
     _, found = run(result, "--rung", rung, "--geometry", TINY)

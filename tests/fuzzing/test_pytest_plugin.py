@@ -179,10 +179,13 @@ def test_only_one_of_two_clauses_that_a_step_violates_is_not_enough(
 
 @pytest.mark.parametrize(
     ("words", "part"),
-    [
-        (("--kvspec-engine", "nope"), "saw 'nope', allowed: MODULE:FACTORY"),
-        (("-n", "2"), "allowed: one process"),
-    ],
+    deep_after(
+        1,
+        [
+            (("--kvspec-engine", "nope"), "saw 'nope', allowed: MODULE:FACTORY"),
+            (("-n", "2"), "allowed: one process"),
+        ],
+    ),
 )
 def test_wrong_usage_is_told(tmp_path: Path, words: tuple[str, ...], part: str) -> None:
     """Options that pytest cannot use are an error of usage, and no test passes."""

@@ -73,6 +73,7 @@ def test_a_pair_that_lacks_is_aimed_at(lacking: Pair, monkeypatch: pytest.Monkey
     assert lacking == most_common()
 
 
+@pytest.mark.deep
 def test_an_action_without_fields_is_taken_at_once_where_that_is_rarer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

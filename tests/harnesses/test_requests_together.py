@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from deep import deep_after
 
 from conformance.harnesses import command, requests
 from conformance.harnesses.workloads import Factory
@@ -251,7 +252,7 @@ def test_a_finding_is_the_least_of_its_kind() -> None:
     assert "request 0, choice 0 is" in "\n".join(requests.told((call,), broken))
 
 
-@pytest.mark.parametrize("cleanup", [CleanupMode.END, CleanupMode.NONE])
+@pytest.mark.parametrize("cleanup", deep_after(1, [CleanupMode.END, CleanupMode.NONE]))
 def test_a_right_batch_engine_holds(cleanup: CleanupMode) -> None:
     """A right engine breaks no clause, and a run reaches all that it must reach."""
     verdict, histories = requests.check(factory(cleanup=cleanup), chosen=1, seconds=SECONDS)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 
 from conformance.hostile import calls, contract, inputs, interrupts, run, running
 from conformance.hostile.calls import Call
@@ -39,7 +40,7 @@ def tried(name: str, number: int) -> Tried:
     )
 
 
-@pytest.mark.parametrize("before", SOME, ids=str)
+@pytest.mark.parametrize("before", deep_after(8, SOME), ids=str)
 @pytest.mark.parametrize("chained", [*FORMS.values()], ids=[*FORMS])
 def test_every_moment_of_every_command_is_tried_once(
     before: tuple[tuple[str, int], ...],

@@ -183,7 +183,7 @@ def served_until_refused(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("cleanup", "history"),
     deep_after(
-        2,
+        1,
         [
             *((CleanupMode.NONE, history) for history in (BY_HAND, CHUNKED)),
             *((cleanup, SERVED) for cleanup in reversed(CleanupMode)),
@@ -403,7 +403,7 @@ MIDWAY = {
 }
 
 
-@pytest.mark.parametrize("mode", ResetMode)
+@pytest.mark.parametrize("mode", deep_after(1, ResetMode))
 @pytest.mark.parametrize("name", MIDWAY)
 def test_after_a_reset_from_anywhere_the_engine_cannot_be_told_from_a_new_one(
     name: str, mode: ResetMode

@@ -1,6 +1,7 @@
 """Requests served by the host: the tokens of naive decode at all sizes, in order, or refused."""
 
 import pytest
+from deep import deep_after
 from engine_tools import GEOMETRY, KEPT, SETUPS, assert_identical, params, request
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -369,7 +370,7 @@ def take(server: Host, engine: Engine, action: Action) -> None:
             engine.assign(slot, prompt, given_params, request=action.request, choice=action.choice)
 
 
-@pytest.mark.parametrize("cleanup", CleanupMode)
+@pytest.mark.parametrize("cleanup", deep_after(1, CleanupMode))
 @settings(max_examples=30, deadline=None)
 @given(history=st.lists(actions, min_size=12, max_size=40))
 def test_the_host_admits_and_refuses_as_the_specification_does(

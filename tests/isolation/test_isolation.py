@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import toy_engine
 from attrs import evolve
+from deep import deep_after
 from spec_engine import SpecEngine, small
 
 from conformance.cli.main import main
@@ -124,7 +125,7 @@ class Both:
         return read
 
 
-@pytest.mark.parametrize("level", ["lifecycle", "scheduling", "admission"])
+@pytest.mark.parametrize("level", deep_after(1, ["lifecycle", "scheduling", "admission"]))
 def test_an_engine_there_does_and_shows_what_it_does_here(there: Make, level: str) -> None:
     """Results, refusals, fields and cells are the same through the process as without it."""
     factory = there("spec_engine:SpecEngine")
@@ -241,11 +242,14 @@ def test_what_an_engine_prints_or_reads_is_not_the_protocol(
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        ("remote_engines:Ends", "the engine's process ended with status 3"),
-        ("remote_engines:Crashes", "the engine's process ended with signal SIGSEGV"),
-        ("remote_engines:Closes", "the engine's process ended its answers"),
-    ],
+    deep_after(
+        1,
+        [
+            ("remote_engines:Ends", "the engine's process ended with status 3"),
+            ("remote_engines:Crashes", "the engine's process ended with signal SIGSEGV"),
+            ("remote_engines:Closes", "the engine's process ended its answers"),
+        ],
+    ),
 )
 def test_a_process_that_ends_is_a_finding(there: Make, name: str, message: str) -> None:
     """A process that ends is a finding with its history, and the next engine gets a new process."""

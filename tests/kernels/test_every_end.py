@@ -137,7 +137,7 @@ def test_a_finding_is_named_by_both_answers(
 
 
 @pytest.mark.parametrize("said", SAID)
-@pytest.mark.parametrize("twin", ["order", "padding", "head_dim"])
+@pytest.mark.parametrize("twin", deep_after(1, ["order", "padding", "head_dim"]))
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_twin_shows_is_told(
     kind: str, twin: str, said: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

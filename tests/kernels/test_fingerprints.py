@@ -121,6 +121,7 @@ def test_every_job_of_a_kernel_has_programs_of_its_own_shapes(name: str) -> None
     }
 
 
+@pytest.mark.deep
 def test_a_program_that_passed_a_job_is_not_run_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

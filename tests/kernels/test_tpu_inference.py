@@ -11,6 +11,7 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from deep import deep_after
 
 from conformance.cli import compare, main
 from conformance.kernels import kernel_under_test, tpu_inference
@@ -77,7 +78,7 @@ def batch(dtype: str, heads: int, head_dim: int) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(
     ("dtype", "heads", "head_dim"),
-    [("float32", 2, 128), ("float8_e4m3fn", 1, 64)],
+    deep_after(1, [("float32", 2, 128), ("float8_e4m3fn", 1, 64)]),
 )
 @pytest.mark.usefixtures("stand_in")
 def test_the_kernel_is_given_what_the_batch_has(dtype: str, heads: int, head_dim: int) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deep import deep_after
 
 MODULE = """
 import functools
@@ -153,6 +154,7 @@ def test_a_fork_for_each_mutant_says_which_test_kills_it(tmp_path: Path) -> None
     assert [None, True] == kept["shared: number - 1"]
 
 
+@pytest.mark.deep
 def test_tests_of_a_file_may_share_what_one_has_computed(tmp_path: Path) -> None:
     """By file a mutant is killed by a test that uses what another one has called."""
     done = judged(tmp_path, TESTS, "by file")
@@ -170,7 +172,7 @@ def test_crash():
 """
 
 
-@pytest.mark.parametrize("ends", ["SIGSEGV", "SIGKILL"])
+@pytest.mark.parametrize("ends", deep_after(1, ["SIGSEGV", "SIGKILL"]))
 def test_a_fork_that_crashes_is_told_from_one_that_is_killed(tmp_path: Path, ends: str) -> None:
     """A crash is the mutant's, and who has killed a fork from outside is not known."""
     tests = "import os\nimport signal\nimport little_module\n" + CRASHES.format(signal=ends)

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from deep import deep_after
 from jax import Array
 
 from conformance.numerics import llama, llama_arguments
@@ -73,7 +74,7 @@ def test_a_check_that_is_wrong_is_seen(
     assert next(llama_arguments.differences(llama.MODEL))
 
 
-@pytest.mark.parametrize("part", range(9))
+@pytest.mark.parametrize("part", deep_after(3, range(9)))
 @pytest.mark.parametrize("how", ["larger", "shifted"])
 def test_random_weights_of_another_variance_or_mean_are_seen(
     monkeypatch: pytest.MonkeyPatch, part: int, how: str

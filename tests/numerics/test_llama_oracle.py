@@ -169,7 +169,7 @@ def narrow_logprobs(logits: jax.Array, *numbers: jax.Array) -> tuple[jax.Array, 
     return tokens, likely[jnp.arange(len(tokens)), tokens].astype(jnp.float32)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", deep_after(2, DTYPES))
 def test_logits_of_any_dtype_are_taken_as_given(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +322,7 @@ def test_cells_of_large_rows_are_those_of_the_oracle(
     assert told
 
 
+@pytest.mark.deep
 def test_written_cells_are_those_of_the_oracle(weights: LlamaWeights) -> None:
     """Along random histories of a table every written K and V is that of its prefix."""
     assert [] == [one for seed in range(4) for one in cells.differences(weights, seed=seed)]
@@ -470,7 +471,7 @@ def other_rows(held: cells.Held) -> cells.Held:
     return evolve(held, rows=held.rows[::-1])
 
 
-@pytest.mark.parametrize("wrong", [one_cell_longer, other_rows])
+@pytest.mark.parametrize("wrong", deep_after(1, [one_cell_longer, other_rows]))
 def test_wrong_cells_are_seen(
     weights: LlamaWeights,
     monkeypatch: pytest.MonkeyPatch,

@@ -34,7 +34,7 @@ def found(path: Path) -> Found:
     return outcome.found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", deep_after(2, range(4)))
 @pytest.mark.parametrize(
     ("engine", "level"),
     [
@@ -86,24 +86,27 @@ def test_what_is_done_under_a_policy_is_legal_under_that_policy_alone(
 
 @pytest.mark.parametrize(
     ("capacity", "bug"),
-    [
-        (LAZY, ""),
-        (BOTH, ""),
-        (LAZY, "appends in place"),
-        (LAZY, "keeps the count"),
-        (LAZY, "copies its own block"),
-        (AHEAD, "keeps the blocks ahead"),
-        (AHEAD, "does not count the blocks ahead"),
-        (WHOLE, ""),
-        (LAZY_WHOLE, ""),
-        (WHOLE, "reserves a block too few"),
-        (WHOLE, "reserves a block too many"),
-        (WHOLE, "a clone reserves nothing"),
-        (WHOLE, "shares a reserved block"),
-        (WHOLE, "keeps the blocks ahead"),
-        (WHOLE, "keeps what it took"),
-        (WHOLE, "takes what there is"),
-    ],
+    deep_after(
+        8,
+        [
+            (LAZY, ""),
+            (BOTH, ""),
+            (LAZY, "appends in place"),
+            (LAZY, "keeps the count"),
+            (LAZY, "copies its own block"),
+            (AHEAD, "keeps the blocks ahead"),
+            (AHEAD, "does not count the blocks ahead"),
+            (WHOLE, ""),
+            (LAZY_WHOLE, ""),
+            (WHOLE, "reserves a block too few"),
+            (WHOLE, "reserves a block too many"),
+            (WHOLE, "a clone reserves nothing"),
+            (WHOLE, "shares a reserved block"),
+            (WHOLE, "keeps the blocks ahead"),
+            (WHOLE, "keeps what it took"),
+            (WHOLE, "takes what there is"),
+        ],
+    ),
 )
 def test_an_engine_with_a_policy_and_pages_of_its_own_choice(
     tmp_path: Path, capacity: Capacity, bug: str

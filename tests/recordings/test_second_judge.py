@@ -182,7 +182,7 @@ def engine_of(make: Callable[..., SpecEngine], sizes: int, capacity: Capacity) -
 
 @pytest.mark.parametrize("seed", deep_after(1, range(3)))
 @pytest.mark.parametrize("refuses", deep_after(1, ["exact", "may_refuse_more"]))
-@pytest.mark.parametrize(("make", "capacity"), CASES)
+@pytest.mark.parametrize(("make", "capacity"), deep_after(6, CASES))
 def test_a_changed_line_is_judged_as_a_second_judge_does(
     make: Callable[..., SpecEngine], capacity: Capacity, refuses: str, seed: int
 ) -> None:

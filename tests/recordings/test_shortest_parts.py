@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 from recording_tools import appending, random_steps
 from second_judge import about, initial, judged, line_of, values
 from spec_engine import small
@@ -134,7 +135,7 @@ def recordings(count: int) -> list[tuple[Header, list[Line]]]:
     return made
 
 
-@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("quick", deep_after(1, [True, False]))
 def test_the_shortest_part_has_the_same_error_and_no_line_to_spare(quick: bool) -> None:  # noqa: FBT001
     """Each line is one of the recording, in its order; without any one of them it is another."""
     machine = None if quick else MACHINE
@@ -482,7 +483,7 @@ def test_lifetimes_are_the_lines_of_sequences_that_are_left(seed: int) -> None:
         ] + kept[-1:] == _changing(kept)
 
 
-@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("quick", deep_after(1, [True, False]))
 def test_a_cause_is_the_error_and_the_past_of_what_it_is_about(quick: bool) -> None:  # noqa: FBT001
     """Of some of the lines the cause is the same exactly where a second reader finds it so."""
     machine = None if quick else MACHINE

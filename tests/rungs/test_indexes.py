@@ -185,6 +185,7 @@ def test_an_engine_may_lack_an_action_of_these(kind: type) -> None:
     assert fuzzed(partial(SpecEngine, actions=ACTIONS - {kind}), 2) is None
 
 
+@pytest.mark.deep
 def test_every_state_of_a_small_index_keeps_edges_and_clauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

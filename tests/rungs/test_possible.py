@@ -228,7 +228,7 @@ def test_no_history_shows_what_is_called_impossible(
 
 @pytest.mark.parametrize(
     "capacity",
-    deep_after(3, [(one,) for one in POLICIES]),
+    deep_after(1, reversed([(one,) for one in POLICIES])),
     ids=str,
 )
 @pytest.mark.parametrize("sizes", [TWO_SLOTS, HALF_FULL])

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deep import deep_after
 
 from conformance.cli import doctor, main
 from conformance.runtime import compiled_code
@@ -133,7 +134,7 @@ def test_another_folder_of_the_same_user_starts_warm(tmp_path: Path) -> None:
     assert [[], []] == [list(folder.iterdir()) for folder in folders]
 
 
-@pytest.mark.parametrize("known", [{}, {"HOME": "/dev/null"}])
+@pytest.mark.parametrize("known", deep_after(1, [{}, {"HOME": "/dev/null"}]))
 def test_without_a_folder_the_engine_runs_without_a_word(
     tmp_path: Path, known: dict[str, str]
 ) -> None:
@@ -141,6 +142,7 @@ def test_without_a_folder_the_engine_runs_without_a_word(
     assert (None, 0) == (reserved(tmp_path, **known)["folder"], len(list(tmp_path.iterdir())))
 
 
+@pytest.mark.deep
 def test_the_users_own_folder_is_used(tmp_path: Path) -> None:
     """If jax's own variable is set, no file is written below the home, whatever its value."""
     chosen, home = tmp_path / "chosen", tmp_path / "home"

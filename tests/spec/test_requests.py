@@ -296,7 +296,7 @@ def test_admission_is_fair_and_keeps_its_promises() -> None:
     run_state_machine_as_test(
         AdmissionMachine,
         settings=settings(
-            max_examples=150,
+            max_examples=60,
             stateful_step_count=20,
             derandomize=True,
             deadline=None,

@@ -103,7 +103,7 @@ def cases(number: int) -> Iterator[Case]:
             yield from of_a_step(number, almost, seen)
 
 
-@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(80, 4), (320, 20)]))
+@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(40, 2), (320, 20)]))
 def test_two_readings_of_the_clauses(histories: int, least: int) -> None:
     """Views and steps that are right or almost right violate the same clauses in both readings."""
     alone = {False: Counter[str](), True: Counter[str]()}
@@ -135,7 +135,7 @@ def unasked(case: Case) -> set[str]:
     return {part for part, name in parts.items() if name not in case.found}
 
 
-@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(30, 4), (120, 20)]))
+@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(15, 2), (120, 20)]))
 def test_parts_of_clauses_that_no_predicate_asks(histories: int, least: int) -> None:
     """Parts of some clauses hold in every history, but may be violated without being named."""
     missed = Counter[str]()

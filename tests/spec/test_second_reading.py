@@ -33,7 +33,7 @@ from spec.vocabulary import (
 )
 from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
-FEW, HISTORIES, STEPS = 250, 1400, 60
+FEW, HISTORIES, STEPS = 120, 1400, 60
 CACHING = ladder.whole()
 Outcome = tuple[type, frozenset[Reason]]
 """An action and the reasons for which it was refused; none if it was done."""

@@ -266,6 +266,7 @@ def test_what_is_covered_is_told_by_the_lines_alone(covers: list[Cover]) -> None
         assert {item for item in vector.covers if ">" in item} == pairs
 
 
+@pytest.mark.deep
 def test_every_vector_is_a_legal_recording(folder: Path) -> None:
     """The judge of recordings finds no vector illegal."""
     found = [validate(path).found for path in sorted(folder.glob("*.jsonl"))]
