@@ -4,6 +4,8 @@
 PYTHON ?= python3
 FORMAT ?= azure
 TRACE ?= $(wildcard ../shared/traces/azure_conv_2023.csv)
+AZURE ?= $(TRACE)
+MOONCAKE ?= $(wildcard ../shared/traces/mooncake_conversation.jsonl)
 
 BIN := .venv/bin
 STAMP := .venv/.setup-done
@@ -32,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test deep fuzz replay refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
+.PHONY: help setup test deep fuzz replay preempt preempt-azure preempt-mooncake refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers engine-mini-sglang
@@ -63,6 +65,19 @@ fuzz: $(STAMP) ## fuzz the engine against the specification for 60 seconds
 
 replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=file FORMAT=azure
 	$(BIN)/kvspec replay "$(TRACE)" --format "$(FORMAT)"
+
+preempt: preempt-azure preempt-mooncake ## serve both traces in pools so small that requests are preempted: AZURE=file MOONCAKE=file
+
+# Each trace in two halves at once, each of which begins with an empty pool.
+preempt-azure preempt-mooncake: preempt-%: $(STAMP) | .kvspec
+	@$(MAKE) --no-print-directory -j2 --output-sync=target preempted-$*-first preempted-$*-rest
+
+preempted-azure-first: WORDS = "$(AZURE)" --format azure --pages 64 --limit 9683
+preempted-azure-rest: WORDS = "$(AZURE)" --format azure --pages 64 --skip 9683
+preempted-mooncake-first: WORDS = "$(MOONCAKE)" --format mooncake --new-tokens-divided-by 64 --limit 6016
+preempted-mooncake-rest: WORDS = "$(MOONCAKE)" --format mooncake --new-tokens-divided-by 64 --skip 6016
+preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest:
+	$(BIN)/kvspec replay $(WORDS) --preempt --json .kvspec/$@.json
 
 refine: $(STAMP) ## check the engine on every transition of several small geometries, and print a table
 	$(BIN)/python -m conformance.refinement.scopes

@@ -11,7 +11,7 @@ the oldest gets a token into every round, and each request ends. Source: docs/so
 
 from collections.abc import Callable
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from attrs import evolve
 
@@ -41,6 +41,8 @@ from spec.state import State
 from spec.table import Entry
 from spec.vocabulary import InvalidInput, Reason, Refusal, Request, Tokens, refused
 
+_TAKES: Final = frozenset({Assign, FreeFinished, MixedRound, Preempt, Purge, Replay, Reserve})
+_SHARES: Final = frozenset({Hit, Publish, Share})
 Do = Callable[[Action], State]
 """Takes an action, which nothing refuses, and returns the state after it."""
 
@@ -58,6 +60,11 @@ class Job(NamedTuple):
 
 Jobs = tuple[Job, ...]
 """In order of arrival, which a preemption does not change."""
+
+
+def actions_of(machine: Machine) -> frozenset[type[Action]]:
+    """The actions that the scheduler takes; some of them only where there is an index."""
+    return _TAKES | _SHARES if "prefix" in machine.names else _TAKES
 
 
 def arrive(machine: Machine, state: State, jobs: Jobs, request: Request) -> Jobs:

@@ -42,7 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", required=True, choices=sorted(PAGE_SIZES), help="the format of the trace"
     )
+    parser.add_argument(
+        "--skip", type=integer(least=0), default=0, help="requests to leave out at the start"
+    )
     parser.add_argument("--limit", type=integer(least=1), help="requests to serve (default all)")
+    parser.add_argument(
+        "--new-tokens-divided-by",
+        type=integer(least=1),
+        metavar="N",
+        help="divisor of the numbers of tokens to generate (default that of the prompts)",
+    )
     parser.add_argument(
         "--slots", type=integer(least=1), default=16, help="sequence slots (default 16)"
     )
@@ -83,7 +92,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     path = Path(arguments.trace)
     page_size = arguments.page_size or PAGE_SIZES[arguments.format]
-    sizes = {"page_size": page_size, "limit": arguments.limit}
+    sizes = {
+        "page_size": page_size,
+        "skip": arguments.skip,
+        "limit": arguments.limit,
+        "new_divisor": arguments.new_tokens_divided_by,
+    }
     geometry, limits, totals = replay.geometry_for(
         path,
         arguments.format,
@@ -93,7 +107,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         **sizes,
     )
     report.geometry = geometry
-    report.scope = Scope.COMPLETE if arguments.limit is None else Scope.SAMPLED
+    whole = arguments.limit is None and not arguments.skip
+    report.scope = Scope.COMPLETE if whole else Scope.SAMPLED
     report.say(f"  {totals.requests} requests, {totals.prompt_tokens} prompt tokens, "
                f"{totals.new_tokens} to generate, the longest {totals.longest}")  # fmt: skip
     try:
@@ -106,10 +121,12 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         _may_be_scheduled(engine, report)
     shares = not arguments.preempt and _shares(engine, arguments.format, report)
     divisor = lengths_divided_by(arguments.format, page_size=page_size)
-    report.count(lengths_divided_by=divisor)
+    new_divisor = arguments.new_tokens_divided_by or divisor
+    report.count(lengths_divided_by=divisor, new_tokens_divided_by=new_divisor)
     report.skip(
         "the lengths and times of the trace",
-        why=f"lengths are divided by {divisor}, and requests come in its order without its times",
+        why=f"prompts are divided by {divisor}, and new tokens by {new_divisor}; requests come in "
+        "its order without its times",
     )
     tally = replay.Tally()
     traffic = replay.requests(path, arguments.format, **sizes)
@@ -179,11 +196,13 @@ def _may_be_scheduled(engine: "Engine", report: Report) -> None:
 
     Raises InvalidInput if an engine does not offer the actions that the scheduler needs.
     """
-    from conformance.traffic.scheduled import NEEDED, SHARES
+    from spec import scheduler
+    from spec.machines.actions import TakeOutputs
     from spec.vocabulary import InvalidInput
 
-    finds_pages = "prefix" in engine.profile.machine.names
-    needed = NEEDED | SHARES if finds_pages else NEEDED
+    machine = engine.profile.machine
+    finds_pages = "prefix" in machine.names
+    needed = scheduler.actions_of(machine) | {TakeOutputs}
     lacks = sorted(kind.__name__ for kind in needed - engine.profile.actions)
     if lacks:
         raise InvalidInput(

@@ -111,6 +111,7 @@ _LEFT_OUT: Final = frozenset(
         "boundary_again",
         "refill",
         "retry",
+        "serve_arrivals",
         "reuse",
         "choices_at_edge",
         "full_outputs",

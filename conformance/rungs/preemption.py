@@ -6,6 +6,7 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
+from conformance.rungs.arrivals import serve_arrivals
 from conformance.rungs.chunks import chunks_of, unread
 from conformance.rungs.record import FULL_POOL, TWO_SLOTS, ActionKit, Move, RungKit, Session
 from conformance.rungs.scheduling import make_room
@@ -218,6 +219,7 @@ KIT: Final = RungKit(
             "preempt": preempt,
             "replay": when(unread, replay, "read_in_parts"),
             "preempt_and_go_on": preempt_and_go_on,
+            "serve_arrivals": serve_arrivals,
         },
         "admission": {"preempt": preempt},
     },

@@ -28,7 +28,16 @@ from spec import model
 from spec.index import Index
 from spec.machines import naive
 from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
-from spec.vocabulary import FinishReason, Geometry, Limits, Params, Reason, Request, Tokens
+from spec.vocabulary import (
+    FinishReason,
+    Geometry,
+    InvalidInput,
+    Limits,
+    Params,
+    Reason,
+    Request,
+    Tokens,
+)
 from spec.vocabulary.integers import VOCABULARY
 
 STALLS: Final = "no step changes anything, should serve the requests that are left"
@@ -60,10 +69,21 @@ class Tally:
     finding: Finding | None = None
 
 
-def requests(path: Path, format: str, *, page_size: int, limit: int | None) -> Iterator[Request]:
-    """The requests of a trace, scaled, in order of arrival, with generated prompts."""
-    for index, row in enumerate(islice(traces.load(path, format), limit)):
-        length, new = traces.scale(row, page_size=page_size)
+def requests(
+    path: Path,
+    format: str,
+    *,
+    page_size: int,
+    skip: int = 0,
+    limit: int | None = None,
+    new_divisor: int | None = None,
+) -> Iterator[Request]:
+    """The requests of a trace, scaled, in order of arrival, with generated prompts.
+
+    skip: how many are left out at the start. new_divisor: of new tokens; None for that of prompts.
+    """
+    for index, row in _rows(path, format, skip, limit):
+        length, new = traces.scale(row, page_size=page_size, new_divisor=new_divisor)
         prompt = traces.prompt_tokens(
             index, length, row.blocks, page_size=page_size, vocabulary=VOCABULARY
         )
@@ -72,23 +92,44 @@ def requests(path: Path, format: str, *, page_size: int, limit: int | None) -> I
         yield Request(id=index, prompt=prompt, params=params)
 
 
+def _rows(
+    path: Path, format: str, skip: int, limit: int | None
+) -> Iterator[tuple[int, traces.TraceRequest]]:
+    """Requests of a trace, each with its number in the trace."""
+    stop = None if limit is None else skip + limit
+    return islice(enumerate(traces.load(path, format)), skip, stop)
+
+
 def geometry_for(
     path: Path,
     format: str,
     *,
     page_size: int,
     slots: int,
-    limit: int | None,
+    skip: int = 0,
+    limit: int | None = None,
+    new_divisor: int | None = None,
     pages: int | None = None,
     preempts: bool = False,
 ) -> tuple[Geometry, Limits, traces.Totals]:
     """Sizes that fit the longest request of a trace, and the scaled trace's totals.
 
+    Raises InvalidInput if no request is left.
+
     pages: of the pool; None for twice the longest request, or 12 for each slot if that is more.
     preempts: whether rounds read prompts too, and have room for them.
     """
-    rows = islice(traces.load(path, format), limit)
-    scaled = [traces.scale(row, page_size=page_size) for row in rows]
+    scaled = [
+        traces.scale(row, page_size=page_size, new_divisor=new_divisor)
+        for _, row in _rows(path, format, skip, limit)
+    ]
+    if not scaled:
+        raise InvalidInput(
+            "skip",
+            seen=skip,
+            allowed="fewer requests than the trace has",
+            remedy="Leave out fewer.",
+        )
     totals = traces.totals(scaled)
     width = -(-totals.longest // page_size)
     chosen = max(2 * width, 12 * slots) if pages is None else pages
@@ -149,8 +190,10 @@ def replay(
             brought = serve(lockstep, do, known)
             if not known:
                 break
-            _collect(lockstep, do, known, tally)
-            if not brought and lockstep.state == before:
+            rests = lockstep.state == before
+            if rests or 2 * len(lockstep.state.outputs) >= lockstep.state.limits.outputs:
+                _collect(lockstep, do, known, tally)
+            if not brought and rests and lockstep.state == before:
                 tally.finding = Finding(tuple(tally.history), "PROG", STALLS)
                 return  # no clause is violated by a step of it, so it cannot be shrunk
             tally.seconds = time.perf_counter() - started

@@ -15,30 +15,11 @@ from attrs import define, field
 from conformance.lockstep.lockstep import Lockstep
 from conformance.traffic.hits import Do, must_take, too_small
 from spec import scheduler
-from spec.machines.actions import (
-    Action,
-    Assign,
-    FreeFinished,
-    Hit,
-    MixedRound,
-    Preempt,
-    Publish,
-    Purge,
-    Replay,
-    Reserve,
-    Share,
-    TakeOutputs,
-)
+from spec.machines.actions import Action, MixedRound, Preempt
 from spec.machines.scheduling import packed
 from spec.state import State
 from spec.vocabulary import Refused, Request
 
-NEEDED: Final = frozenset(
-    {Assign, FreeFinished, MixedRound, Preempt, Purge, Replay, Reserve, TakeOutputs}
-)
-"""The actions with which traffic is served so."""
-SHARES: Final = frozenset({Hit, Publish, Share})
-"""Those that it takes beside them of an engine that finds pages by their content."""
 WAITING: Final = 16
 """How many requests wait to begin."""
 CHUNK: Final = 112

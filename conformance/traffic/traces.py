@@ -94,14 +94,20 @@ def load(path: Path | str, format: str) -> Iterator[TraceRequest]:
 
 
 def scale(
-    request: TraceRequest, *, divisor: int | None = None, page_size: int = 16
+    request: TraceRequest,
+    *,
+    divisor: int | None = None,
+    new_divisor: int | None = None,
+    page_size: int = 16,
 ) -> tuple[int, int]:
     """The (prompt length, new tokens) to replay, each at least 1, by the rule of this module.
 
-    A `divisor` replaces the rule's own. Raises InvalidInput if blocks would not scale evenly.
+    A `divisor` replaces the rule's own, and a `new_divisor` that of new tokens. Raises InvalidInput
+    if blocks would not scale evenly.
     """
     by = _divisor(request.blocks, divisor, page_size)
-    return -(-request.prompt_tokens // by), max(1, -(-request.new_tokens // by))
+    new = by if new_divisor is None else new_divisor
+    return -(-request.prompt_tokens // by), max(1, -(-request.new_tokens // new))
 
 
 def prompt_tokens(

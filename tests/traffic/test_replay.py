@@ -199,12 +199,27 @@ def test_the_command_reports_what_it_served(sample: Path) -> None:
     assert (116, 42, 0) == (found["prompt_tokens"], found["new_tokens"], found["leaked_pages"])
     assert 158 == found["tokens"]
     assert 0 < found["steps"]
-    assert 16 == found["lengths_divided_by"]
+    assert (16, 16) == (found["lengths_divided_by"], found["new_tokens_divided_by"])
     assert [
         "CONTENT, READ and FRAME cell by cell",
         "PC, pages that are found again by their content",
         "the lengths and times of the trace",
     ] == [line.partition(":")[0] for line in found["not_checked"]]
+
+
+def test_a_part_of_a_trace_is_a_sample(sample: Path) -> None:
+    """What is left out at the start is not served, and new tokens have a divisor of their own."""
+    words = ("--engine", "spec_engine:make_without_cells", "--skip", "2", "--json", "r.json")
+
+    assert 0 == main.main(
+        ["replay", str(sample), *TWO_SLOTS, *words, "--new-tokens-divided-by", "64"]
+    )
+    found = json.loads(Path("r.json").read_text(encoding="utf-8"))
+
+    rows = [*traces.load(sample, "azure")][2:]
+    assert ("sampled", len(rows)) == (found["scope"], found["requests"])
+    assert sum(max(1, -(-row.new_tokens // 64)) for row in rows) == found["new_tokens"]
+    assert (16, 64) == (found["lengths_divided_by"], found["new_tokens_divided_by"])
 
 
 def test_a_leak_is_reported(sample: Path, capsys: pytest.CaptureFixture[str]) -> None:

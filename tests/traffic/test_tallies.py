@@ -4,6 +4,7 @@ import argparse
 from fractions import Fraction
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -18,6 +19,7 @@ from spec.machines.actions import Admit, Generate, Submit, TakeOutputs
 from spec.vocabulary import (
     CleanupMode,
     Geometry,
+    InvalidInput,
     Limits,
     Params,
     Reason,
@@ -82,11 +84,12 @@ def test_the_tally_says_what_the_history_says(seed: int, tmp_path: Path) -> None
     assert tally.requests == told[-1]
 
 
-@pytest.mark.parametrize("number", [1, 3, 6])
+@pytest.mark.parametrize("new_by", [None, 3])
+@pytest.mark.parametrize(("skip", "number"), [(0, 1), (0, 3), (0, 6), (2, 2), (5, 4)])
 @pytest.mark.parametrize("page_size", [4, 16])
 @pytest.mark.parametrize("format", traces.FORMATS)
 def test_sizes_fit_the_requests_that_are_served(
-    format: str, page_size: int, number: int, tmp_path: Path
+    format: str, page_size: int, skip: int, number: int, new_by: int | None, tmp_path: Path
 ) -> None:
     """The geometry is as wide as the longest of these requests, and no wider."""
     lengths, path = [(33, 7), (1, 0), (700, 40), (512, 512), (2000, 1), (5, 900)], tmp_path / "t"
@@ -102,15 +105,16 @@ def test_sizes_fit_the_requests_that_are_served(
         encoding="utf-8",
     )
     by = 16 if format == "azure" else 512 // page_size
-    scaled = [(-(-prompt // by), max(1, -(-new // by))) for prompt, new in lengths[:number]]
+    taken = lengths[skip : skip + number]
+    scaled = [(-(-prompt // by), max(1, -(-new // (new_by or by)))) for prompt, new in taken]
 
-    geometry, limits, totals = replay.geometry_for(
-        path, format, page_size=page_size, slots=3, limit=number
-    )
-    served = list(replay.requests(path, format, page_size=page_size, limit=number))
+    options: Any = {"page_size": page_size, "skip": skip, "limit": number, "new_divisor": new_by}
+    geometry, limits, totals = replay.geometry_for(path, format, slots=3, **options)
+    served = list(replay.requests(path, format, **options))
 
     longest = max(map(sum, scaled))
     assert scaled == [(len(one.prompt), one.params.max_new) for one in served]
+    assert [skip + at for at in range(len(taken))] == [one.id for one in served]
     width, prompts = -(-longest // page_size), [prompt for prompt, _ in scaled]
     pages = max(2 * width, 36)  # two of the longest requests, or twelve pages a slot
     assert geometry == Geometry(pages=pages, page_size=page_size, slots=3, pages_per_seq=width)
@@ -124,8 +128,17 @@ def test_sizes_fit_the_requests_that_are_served(
         stop_len=1,
         outputs=6,
     )
-    assert (number, longest) == (totals.requests, totals.longest)
+    assert (len(taken), longest) == (totals.requests, totals.longest)
     assert tuple(map(sum, zip(*scaled, strict=True))) == (totals.prompt_tokens, totals.new_tokens)
+
+
+def test_a_trace_without_a_request_left_is_refused(tmp_path: Path) -> None:
+    """The error says how many were to be left out."""
+    path = tmp_path / "t"
+    path.write_text(HEADER + "2023-11-16 18:15:46.0,1,0\n", encoding="utf-8")
+
+    with pytest.raises(InvalidInput, match="skip: saw 1, allowed: fewer"):
+        replay.geometry_for(path, "azure", page_size=16, slots=1, skip=1)
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,8 @@ def test_lengths_scale_up_and_at_least_one_token_is_generated() -> None:
     assert (17, 2) == scale(TraceRequest(0.0, 513, 33, (5, 6)))
     assert (4, 1) == scale(TraceRequest(0.0, 512, 32, (5,)), page_size=4)
     assert (374, 44) == scale(TraceRequest(0.0, 374, 44, None), divisor=1)
+    assert (24, 11) == scale(TraceRequest(0.0, 374, 44, None), new_divisor=4)
+    assert (187, 4) == scale(TraceRequest(0.0, 374, 44, None), divisor=2, new_divisor=11)
 
 
 @pytest.mark.parametrize("options", [{"page_size": 12}, {"page_size": 0}, {"divisor": 3}])
