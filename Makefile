@@ -72,8 +72,8 @@ preempt: preempt-azure preempt-mooncake ## serve both traces in pools so small t
 preempt-azure preempt-mooncake: preempt-%: $(STAMP) | .kvspec
 	@$(MAKE) --no-print-directory -j2 --output-sync=target preempted-$*-first preempted-$*-rest
 
-preempted-azure-first: WORDS = "$(AZURE)" --format azure --pages 64 --limit 9683
-preempted-azure-rest: WORDS = "$(AZURE)" --format azure --pages 64 --skip 9683
+preempted-azure-first: WORDS = "$(AZURE)" --format azure --pages 64 --limit 9200
+preempted-azure-rest: WORDS = "$(AZURE)" --format azure --pages 64 --skip 9200
 preempted-mooncake-first: WORDS = "$(MOONCAKE)" --format mooncake --new-tokens-divided-by 64 --limit 6016
 preempted-mooncake-rest: WORDS = "$(MOONCAKE)" --format mooncake --new-tokens-divided-by 64 --skip 6016
 preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest:

@@ -290,6 +290,7 @@ def test_keys_are_equal_exactly_for_equal_states() -> None:
     assert (first[number.ravel()] == keys).all()
 
 
+@pytest.mark.deep
 def test_keys_of_canonical_states_are_equal_exactly_for_equal_states() -> None:
     """With open pages, at sizes whose states have no key in 64 bits otherwise."""
     instance = Allocator(sizes((16, 4, 4, 4)), open_pages=True)

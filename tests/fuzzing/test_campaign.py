@@ -148,7 +148,7 @@ def test_the_command_keeps_to_its_time_and_names_what_it_did_not_reach(
     assert last.startswith("kvspec fuzz: undecided")
 
 
-@pytest.mark.parametrize("isolated", deep_after(1, [(), ("--in-process",)]))
+@pytest.mark.parametrize("isolated", deep_after(1, [((),), (("--in-process",),)]))
 def test_bad_programs_fail_a_run_that_found_nothing_else(
     isolated: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -847,7 +847,8 @@ def test_an_action_of_drafts_is_drawn_without_the_others(kind: type[Action]) -> 
     assert target.coverage.actions[kind.__name__] > 5
 
 
-@pytest.mark.parametrize("window", [None, pytest.param(5, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("window", [None, 5])
 def test_every_step_holds_seen_from_every_lower_rung(window: int | None) -> None:
     """At each level each step of the specification is what the rungs below it make of it."""
     targets = spec_campaigns(climb=True, window=window)

@@ -40,6 +40,7 @@ def test_a_leak_that_no_view_shows_is_found(bug: str) -> None:
     assert "given in this state before" in report.finding.message
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("rule", deep_after(1, reversed(["", *RULES])))
 def test_a_rule_of_its_own_is_no_leak(rule: str) -> None:
     """An engine that refuses by a rule gives the same answer in the same place."""

@@ -150,7 +150,7 @@ def interrupted(react: str, folder: Path, *, seconds: float, how: How = How.PROC
     return running.run(call, folder, moment=Moment(seconds, how, cold=False), most=20)
 
 
-@pytest.mark.parametrize("how", How)
+@pytest.mark.parametrize("how", deep_after(2, How))
 def test_a_signal_is_sent_to_a_process_that_listens(how: How, tmp_path: Path) -> None:
     """Every way of interrupting reaches a process that listens, and its status is observed."""
     outcome = interrupted("sys.exit(3)", tmp_path / "call", seconds=1.5, how=how)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cell_tools import GOOD
 from counterexample_tools import GROW, recorded
+from deep import deep_after
 from graph_tools import ABOUT
 from graph_tools import small as small_graph
 from hypothesis import HealthCheck, given, settings
@@ -263,7 +264,7 @@ def damaged(draw: st.DrawFn, kind: str, content: bytes) -> bytes:
     return how(content, draw)
 
 
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", deep_after(5, READERS))
 def test_what_is_damaged_is_refused_in_plain_words(
     kind: str, right: dict[str, bytes], tmp_path: Path
 ) -> None:

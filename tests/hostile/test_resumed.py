@@ -40,7 +40,7 @@ def tried(name: str, number: int) -> Tried:
     )
 
 
-@pytest.mark.parametrize("before", deep_after(8, SOME), ids=str)
+@pytest.mark.parametrize("before", deep_after(8, [(one,) for one in SOME]), ids=str)
 @pytest.mark.parametrize("chained", [*FORMS.values()], ids=[*FORMS])
 def test_every_moment_of_every_command_is_tried_once(
     before: tuple[tuple[str, int], ...],

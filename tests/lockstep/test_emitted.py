@@ -138,6 +138,7 @@ def test_events_of_several_allocations_are_taken_together_in_each_replay() -> No
     assert found((*begin, fills, evicts[0], Free(2), *evicts[1:], Free(1))) is None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("every", deep_after(1, [7, 1]))
 def test_the_events_of_our_engine_lead_to_its_index(every: int) -> None:
     """Also where they are asked for seldom, and after resets."""

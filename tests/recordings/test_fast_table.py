@@ -137,6 +137,7 @@ POLICIES = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "capacity",
     deep_after(1, [POLICIES[4], *POLICIES[1:4]]),

@@ -190,6 +190,7 @@ def test_an_engine_without_release_is_held_to_the_machine_without_window() -> No
     assert "WIN" not in dict(not_checked(made(SpecEngine)))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("sizes", "states", "transitions", "illegal"),
     [

@@ -301,7 +301,7 @@ def test_reserved_pages_return_when_their_cells_are_hit() -> None:
     assert (0, 2) == tuple(one.counts.count(0) for one in (state, climb(state, Hit(1, 4))))
 
 
-@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("window", deep_after(1, [None, 3]))
 @pytest.mark.parametrize("reserve", deep_after(1, reversed(get_args(Reservation))))
 @pytest.mark.parametrize("copy", get_args(Copy))
 def test_random_histories_keep_every_edge(

@@ -495,6 +495,7 @@ def test_what_a_vector_does_must_be_done(covers: list[Cover]) -> None:
     assert len(kinds) > 8
 
 
+@pytest.mark.deep
 def test_the_words_say_what_the_recording_says(folder: Path) -> None:
     """The words of each vector equal those that are derived from its recording by other code."""
     for path in sorted(folder.glob("*.jsonl")):
