@@ -74,8 +74,8 @@ preempt-azure preempt-mooncake: preempt-%: $(STAMP) | .kvspec
 
 preempted-azure-first: WORDS = "$(AZURE)" --format azure --pages 64 --limit 9200
 preempted-azure-rest: WORDS = "$(AZURE)" --format azure --pages 64 --skip 9200
-preempted-mooncake-first: WORDS = "$(MOONCAKE)" --format mooncake --new-tokens-divided-by 64 --limit 6016
-preempted-mooncake-rest: WORDS = "$(MOONCAKE)" --format mooncake --new-tokens-divided-by 64 --skip 6016
+preempted-mooncake-first: WORDS = "$(MOONCAKE)" --format mooncake --pages 280 --new-tokens-divided-by 64 --limit 6016
+preempted-mooncake-rest: WORDS = "$(MOONCAKE)" --format mooncake --pages 280 --new-tokens-divided-by 64 --skip 6016
 preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest:
 	$(BIN)/kvspec replay $(WORDS) --preempt --json .kvspec/$@.json
 

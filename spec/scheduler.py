@@ -182,6 +182,14 @@ def ranks(state: State, jobs: Jobs) -> dict[int, int]:
     return {job.request.id: _remaining(state, job) for job in jobs}
 
 
+def oldest_stalls(before: dict[int, int], after: dict[int, int]) -> bool:
+    """Whether the rank of the oldest request has not fallen in a turn, and it has not ended.
+
+    Never, if the turn began with room for an output: PROG. before, after: `ranks` around the turn.
+    """
+    return any(after.get(request, 0) >= rank for request, rank in [*before.items()][:1])
+
+
 def overtaken(before: dict[int, int], after: dict[int, int]) -> tuple[int, ...]:
     """The requests whose rank has not fallen in a turn in which that of a newer one has.
 

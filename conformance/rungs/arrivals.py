@@ -93,9 +93,7 @@ def _turn(session: Session, machine: Machine, jobs: scheduler.Jobs) -> scheduler
     before = scheduler.ranks(state, jobs)
     jobs = scheduler.turn(machine, state, jobs, do)
     after = scheduler.ranks(session.state, jobs)
-    oldest = next(iter(before), None)
-    if oldest is not None and len(state.outputs) < state.limits.outputs:
-        rank = after.get(oldest, 0)
-        if rank >= before[oldest]:
-            raise LadderBroken("PROG", f"a turn of request {oldest}", before[oldest], rank)
+    room = len(state.outputs) < state.limits.outputs
+    if room and scheduler.oldest_stalls(before, after):
+        raise LadderBroken("PROG", "a turn of the scheduler", before, after)
     return jobs

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import define, field
 
-from conformance.lockstep.lockstep import Lockstep
+from conformance.lockstep.lockstep import Lockstep, Violation
 from conformance.traffic.hits import Do, must_take, too_small
 from spec import scheduler
 from spec.machines.actions import Action, MixedRound, Preempt
@@ -53,7 +53,10 @@ class Scheduled:
         return max(self._overtaken.values(), default=0)
 
     def turn(self, lockstep: Lockstep, do: Do, known: dict[int, Request]) -> int:
-        """Let requests arrive, and run one round; return how many have arrived."""
+        """Let requests arrive, and run one round; return how many have arrived.
+
+        Raises Violation, of PROG, if it brings the oldest request no further.
+        """
         waiting = sum(job.kept is not None for job in self.jobs)
         arrivals = [*islice(self.coming, max(0, WAITING - waiting))]
         for request in arrivals:
@@ -63,6 +66,10 @@ class Scheduled:
         taken = partial(self._take, lockstep, do)
         self.jobs = scheduler.turn(lockstep.machine, lockstep.state, self.jobs, taken)
         after = scheduler.ranks(lockstep.state, self.jobs)
+        if scheduler.oldest_stalls(before, after):
+            wrong = f"a round brings request {next(iter(before))} no further"
+            seen = lockstep.seen
+            raise Violation("PROG", wrong, action=MixedRound(()), before=seen, after=seen)
         self._overtaken.update(scheduler.overtaken(before, after))
         return len(arrivals)
 

@@ -155,7 +155,9 @@ class Served:
         before = scheduler.ranks(self._state, self._jobs)
         self._jobs = scheduler.turn(self._machine, self._state, self._jobs, self._do)
         after, oldest = scheduler.ranks(self._state, self._jobs), next(iter(before))
-        if after.get(oldest, 0) >= before[oldest]:
+        stalls = after.get(oldest, 0) >= before[oldest]
+        assert stalls == scheduler.oldest_stalls(before, after)
+        if stalls:
             self.wrong.append(f"PROG: the rank of request {oldest} is {before[oldest]} again")
         begun = scheduler.running(self._state, self._jobs)
         if begun != (*islice(after, len(begun)),):

@@ -115,6 +115,19 @@ def test_a_wrong_replay_is_found() -> None:
     assert served(engine, requests(1)).finding is not None
 
 
+def test_a_round_that_brings_the_oldest_no_further_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scheduler that lets requests wait for ever breaks PROG."""
+    monkeypatch.setattr(scheduler, "turn", lambda _machine, _state, jobs, _do: jobs)
+    finding = served(
+        SpecEngine(SMALL, default_limits(SMALL), CleanupMode.INCREMENTAL), requests(1)
+    ).finding
+
+    assert finding is not None
+    assert ("PROG", "a round brings request 0 no further") == (finding.clause, finding.message)
+
+
 def test_the_command_reports_the_preempted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
