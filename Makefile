@@ -34,7 +34,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test deep fuzz replay preempt preempt-azure preempt-mooncake refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
+.PHONY: help setup test deep fuzz replay refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
+  preempt preempt-azure preempt-mooncake \
+  preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
   engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers engine-mini-sglang
@@ -72,8 +74,8 @@ preempt: preempt-azure preempt-mooncake ## serve both traces in pools so small t
 preempt-azure preempt-mooncake: preempt-%: $(STAMP) | .kvspec
 	@$(MAKE) --no-print-directory -j2 --output-sync=target preempted-$*-first preempted-$*-rest
 
-preempted-azure-first: WORDS = "$(AZURE)" --format azure --pages 64 --limit 9200
-preempted-azure-rest: WORDS = "$(AZURE)" --format azure --pages 64 --skip 9200
+preempted-azure-first: WORDS = "$(AZURE)" --format azure --pages 64 --limit 9683
+preempted-azure-rest: WORDS = "$(AZURE)" --format azure --pages 64 --skip 9683
 preempted-mooncake-first: WORDS = "$(MOONCAKE)" --format mooncake --pages 280 --new-tokens-divided-by 64 --limit 6016
 preempted-mooncake-rest: WORDS = "$(MOONCAKE)" --format mooncake --pages 280 --new-tokens-divided-by 64 --skip 6016
 preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest:

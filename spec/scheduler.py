@@ -187,7 +187,8 @@ def oldest_stalls(before: dict[int, int], after: dict[int, int]) -> bool:
 
     Never, if the turn began with room for an output: PROG. before, after: `ranks` around the turn.
     """
-    return any(after.get(request, 0) >= rank for request, rank in [*before.items()][:1])
+    oldest = next(iter(before), None)
+    return oldest is not None and after.get(oldest, 0) >= before[oldest]
 
 
 def overtaken(before: dict[int, int], after: dict[int, int]) -> tuple[int, ...]:

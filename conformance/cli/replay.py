@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         finally:
             _count(tally, report)
         if tally.finding is not None:
-            if tally.finding.message == replay.STALLS:
+            if tally.finding.message in replay.NOT_OF_A_STEP:
                 _write(tally.finding, geometry, limits, arguments, report)
             else:
                 _keep(tally.finding, factory, geometry, limits, arguments, report, watchdog)

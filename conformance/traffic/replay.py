@@ -23,7 +23,7 @@ from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine
 from conformance.traffic import traces
 from conformance.traffic.hits import Do, Sharing, must_take
-from conformance.traffic.scheduled import CHUNK, WAITING, Scheduled
+from conformance.traffic.scheduled import CHUNK, NO_FURTHER, WAITING, Scheduled
 from spec import model
 from spec.index import Index
 from spec.machines import naive
@@ -41,6 +41,8 @@ from spec.vocabulary import (
 from spec.vocabulary.integers import VOCABULARY
 
 STALLS: Final = "no step changes anything, should serve the requests that are left"
+NOT_OF_A_STEP: Final = frozenset({STALLS, NO_FURTHER})
+"""What is wrong though no step violates a clause, so that it cannot be shrunk."""
 Serve = Callable[[Lockstep, Do, dict[int, Request]], int]
 """Begins requests and runs rounds. Returns how many requests came; they are added to the others."""
 

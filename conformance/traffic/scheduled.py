@@ -20,6 +20,7 @@ from spec.machines.scheduling import packed
 from spec.state import State
 from spec.vocabulary import Refused, Request
 
+NO_FURTHER: Final = "a round brings the oldest request no further"
 WAITING: Final = 16
 """How many requests wait to begin."""
 CHUNK: Final = 112
@@ -67,9 +68,8 @@ class Scheduled:
         self.jobs = scheduler.turn(lockstep.machine, lockstep.state, self.jobs, taken)
         after = scheduler.ranks(lockstep.state, self.jobs)
         if scheduler.oldest_stalls(before, after):
-            wrong = f"a round brings request {next(iter(before))} no further"
             seen = lockstep.seen
-            raise Violation("PROG", wrong, action=MixedRound(()), before=seen, after=seen)
+            raise Violation("PROG", NO_FURTHER, action=MixedRound(()), before=seen, after=seen)
         self._overtaken.update(scheduler.overtaken(before, after))
         return len(arrivals)
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -290,13 +291,14 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert alone(self.arrived) == self.outputs
 
 
-def test_admission_is_fair_and_keeps_its_promises() -> None:
+@pytest.mark.parametrize("examples", deep_after(1, [60, 150]))
+def test_admission_is_fair_and_keeps_its_promises(examples: int) -> None:
     """Requests at any time are admitted in order, never starve, and get their own tokens."""
     AdmissionMachine.reached.clear()
     run_state_machine_as_test(
         AdmissionMachine,
         settings=settings(
-            max_examples=60,
+            max_examples=examples,
             stateful_step_count=20,
             derandomize=True,
             deadline=None,
