@@ -286,7 +286,7 @@ def _reuse(machine: Machine, state: State, jobs: Jobs, do: Do) -> State:
 def _round(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, Jobs]:
     """Make room for a round, run it, and publish the prompts that it has read to their end."""
     while True:
-        actions = next_round(machine, state, jobs)
+        actions = _queued_early(state) or next_round(machine, state, jobs)
         for action in actions:
             if isinstance(action, Preempt):
                 jobs = tuple(_stopped(state, job, action.request) for job in jobs)
@@ -297,6 +297,12 @@ def _round(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, J
     for slot in read if "prefix" in machine.names else ():
         state = _publish(before, state, slot, do)
     return state, jobs
+
+
+def _queued_early(state: State) -> tuple[Action, ...]:
+    """Take back the tokens that a caller has queued before the text ahead of them is read."""
+    early = {one.slot for one in packed(state) if one.position > used(state, one.slot).allocated}
+    return tuple(map(Purge, sorted(early)))
 
 
 def _publish(before: State, state: State, slot: int, do: Do) -> State:

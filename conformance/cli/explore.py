@@ -86,14 +86,15 @@ def _allocator(
 def _cells(
     arguments: argparse.Namespace, report: Report, graph: "Graph", progress: "Progress"
 ) -> None:
-    from conformance.exploration.search import Search, told
+    from conformance.exploration.search import Search, asks_progress, told
     from spec import clauses, view
 
     chosen = graphs.chosen(arguments)
     hidden = clauses.not_checked(view.of(chosen.machine, chosen.initial()))
     checked = [clause.id for clause in (*clauses.STATE_CLAUSES, *clauses.STEP_CLAUSES)]
     judged = [name for name in checked if name not in hidden]
-    report.count(invariants=[*judged, "RESET", "ATOMIC", *chosen.machine.edges])
+    asked = ["PROG"] if asks_progress(chosen) else []
+    report.count(invariants=[*judged, *asked, "RESET", "ATOMIC", *chosen.machine.edges])
     if hidden:
         report.skip(", ".join(hidden), why=f"the rung {arguments.rung} has no such fields")
     report.skip("ATOMIC: refusals for lack of a queue entry, an output or length", why=graphs.ROOM)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from attrs import evolve, frozen
 
-from conformance.exploration import renaming
+from conformance.exploration import progress, renaming
 from conformance.exploration.graph import Graph, names
 from conformance.exploration.instances import Instance, kind_of, legal
 from spec import clauses, pool, view
@@ -147,6 +147,11 @@ class Search:
         return known
 
 
+def asks_progress(chosen: Instance) -> bool:
+    """Whether PROG is asked in each state: whether requests can be preempted."""
+    return "preemption" in chosen.machine.names
+
+
 def expand(piece: tuple[Instance, list[State]]) -> list[Expanded]:
     """All moves of some states; runs in a worker."""
     chosen, states = piece
@@ -160,6 +165,10 @@ def _expand_one(chosen: Instance, state: State) -> Expanded:
         return Expanded((), (clause, message, None))
     if not _all_returned(chosen.machine, state):
         return Expanded((), ("CONS", "freeing everything leaves pages in use", None))
+    if asks_progress(chosen):
+        stalled = progress.violation(chosen.machine, state)
+        if stalled is not None:
+            return Expanded((), ("PROG", stalled, None))
     for number, move in enumerate(chosen.moves):
         action = move.action(state)
         if action is None:

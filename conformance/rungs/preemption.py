@@ -167,7 +167,7 @@ def _always(before: State, action: Action, _after: State) -> Iterator[str]:
 
 
 def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
-    """A request of two tokens in each slot, read in chunks, preempted and replayed."""
+    """A choice in each slot, of one request or two, read in chunks, preempted and replayed."""
     prompt = (1,) * min(2, geometry.max_len - 1)
     params = Params(max_new=max(1, geometry.max_len - len(prompt)))
     for slot in range(geometry.slots):
@@ -180,8 +180,10 @@ def alphabet(geometry: Geometry, _limits: Limits) -> Iterator[Move]:
     for slot in range(geometry.slots + 1):
         for count in (1, 2):
             yield fixed(Replay(slot, (2,) * count), f"replay({slot}, {count})")
-    yield fixed(Preempt(1), "preempt(1)")
-    yield fixed(Preempt(2), "preempt(2)")
+    last = geometry.slots - 1
+    yield fixed(Assign(last, prompt, params, 2, 0), f"assign({last}, 2)")
+    for request in (1, 2, 3):
+        yield fixed(Preempt(request), f"preempt({request})")
     yield fixed(Round(), "round")
     yield fixed(FreeFinished(), "free_finished")
     yield fixed(TakeOutputs(), "take_outputs")

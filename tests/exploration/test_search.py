@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from explore_tools import silent, sizes, work_alone
+from explore_tools import after, searched, silent, sizes, work_alone
 from spec_tools import planted
 
 from conformance.exploration.graph import Graph
@@ -30,22 +30,6 @@ SMALLEST = instance("scheduling", sizes((1, 1, 2, 2)))
 def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches run in this process."""
     work_alone(monkeypatch)
-
-
-def searched(chosen: Instance, *, most_states: int = 0) -> tuple[Search, Wrong | None]:
-    """A whole search."""
-    search = Search(chosen, Graph())
-    return search, search.run(update=silent, most_states=most_states)
-
-
-def after(chosen: Instance, *names: str) -> State:
-    """The state after these moves, by name."""
-    moves, state = {move.name: move for move in chosen.moves}, chosen.initial()
-    for name in names:
-        action = moves[name].action(state)
-        assert action is not None
-        state = chosen.machine.step(state, action)
-    return state
 
 
 Effect = Callable[..., State]

@@ -9,8 +9,11 @@ import pytest
 
 from conformance.cli.graphs import Progress
 from conformance.exploration.graph import Graph
+from conformance.exploration.instances import Instance
 from conformance.exploration.packed_search import Broken, Plan, explore
 from conformance.exploration.packed_states import NO_PAGE, UNUSED, Allocator, Expansion, States
+from conformance.exploration.search import Search, Wrong
+from spec.state import State
 from spec.vocabulary import Geometry
 
 Sizes = tuple[int, int, int, int]
@@ -38,6 +41,22 @@ def explored(chosen: Plan) -> tuple[Graph, Broken | None]:
     """A complete exploration, and the broken clause if there is one."""
     graph = Graph()
     return graph, explore(chosen, graph, update=silent)
+
+
+def searched(chosen: Instance, *, most_states: int = 0) -> tuple[Search, Wrong | None]:
+    """A whole search."""
+    search = Search(chosen, Graph())
+    return search, search.run(update=silent, most_states=most_states)
+
+
+def after(chosen: Instance, *names: str) -> State:
+    """The state after these moves, by name."""
+    moves, state = {move.name: move for move in chosen.moves}, chosen.initial()
+    for name in names:
+        action = moves[name].action(state)
+        assert action is not None
+        state = chosen.machine.step(state, action)
+    return state
 
 
 @cache
