@@ -38,7 +38,7 @@ COUNTED: Final = (
 OFTEN: Final = (
     *(
         ("explore", rung, pages)
-        for rung, pages in zip(RUNGS[::2], cycle(("open", "lowest")), strict=False)
+        for rung, pages in zip(RUNGS[::3], cycle(("open", "lowest")), strict=False)
     ),
     ("refine", "sharing", "open"),
 )

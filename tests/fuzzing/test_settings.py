@@ -82,12 +82,12 @@ TURNS = [
     pytest.param(
         setting,
         level,
-        marks=() if at % 24 == 0 and LEVELS[at // 24 % len(LEVELS)] == level else pytest.mark.deep,
+        marks=() if at % 48 == 0 and LEVELS[at // 48 % len(LEVELS)] == level else pytest.mark.deep,
     )
     for at, setting in enumerate((*USUAL, *CANDIDATES))
     for level in LEVELS
 ]
-"""Every setting at every level; one level of every 24th setting is not deep."""
+"""Every setting at every level; one level of every 48th setting is not deep."""
 
 
 @pytest.mark.parametrize(("setting", "level"), TURNS)

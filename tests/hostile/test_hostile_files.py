@@ -264,7 +264,7 @@ def damaged(draw: st.DrawFn, kind: str, content: bytes) -> bytes:
     return how(content, draw)
 
 
-@pytest.mark.parametrize("kind", deep_after(5, READERS))
+@pytest.mark.parametrize("kind", deep_after(3, READERS))
 def test_what_is_damaged_is_refused_in_plain_words(
     kind: str, right: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -222,7 +222,7 @@ def test_an_engine_that_breaks_down_has_not_been_caught() -> None:
 @pytest.mark.parametrize(
     ("way", "caught"),
     deep_after(
-        1, [("fuzz", (True, "DET")), ("invariants", (False, None)), ("replay", (True, "DET"))]
+        1, [("invariants", (False, None)), ("fuzz", (True, "DET")), ("replay", (True, "DET"))]
     ),
 )
 def test_what_an_adapter_tells_is_a_catch_but_not_of_an_oracle(
