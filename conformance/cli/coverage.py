@@ -1,6 +1,6 @@
 """The report of coverage: each required item, whether it was reached, and how often."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
 from conformance.rungs.possible import as_item, is_pair
@@ -11,12 +11,23 @@ if TYPE_CHECKING:
     from conformance.rungs.coverage import Coverage
 
 
+MOST_NAMED: Final = 20
+"""So many items are named in one line."""
+
+
 def count_covered(coverage: "Coverage", coverable: list[str], report: Report) -> list[str]:
     """Count the required items in the report. Returns those that were not reached."""
     covered = coverage.covered(coverable)
     missing = sorted(set(coverable) - set(covered))
     report.count(covered=len(covered), coverable=len(coverable), not_covered=missing)
     return missing
+
+
+def named(missing: list[str]) -> str:
+    """The first of the items that were not reached, and how many more there are."""
+    more = len(missing) - MOST_NAMED
+    further = f"; and {more} more, which not_covered in the result lists" if more > 0 else ""
+    return "; ".join(missing[:MOST_NAMED]) + further
 
 
 def say_covered(coverage: "Coverage", coverable: list[str], report: Report) -> None:

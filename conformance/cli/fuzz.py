@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
-from conformance.cli.coverage import count_covered, count_possible, say_covered
+from conformance.cli.coverage import count_covered, count_possible, named, say_covered
 from conformance.cli.hang import add_hang_seconds
 from conformance.cli.options import add_engine, add_geometry_alone, number, output_folder
 from conformance.engines.registry import OUR_ENGINE
@@ -224,7 +224,7 @@ def judge_coverage(state: "Run", engine: "Engine", report: Report, *, given: boo
     if missing:
         advice = state.advice(missing, engine, given=given)
         report.say(f"  undecided: {len(missing)} required items were not reached; {advice}")
-        report.skip("coverage that was not reached", why="; ".join(missing))
+        report.skip("coverage that was not reached", why=named(missing))
         return Verdict.UNDECIDED
     return Verdict.HOLDS
 

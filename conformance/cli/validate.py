@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conformance.cli.contract import Report
-from conformance.cli.coverage import count_covered, say_covered
+from conformance.cli.coverage import count_covered, named, say_covered
 from conformance.cli.options import File, input_file, number, output_file, output_folder
 from conformance.verdict import Scope, Verdict
 from spec.vocabulary import InvalidInput
@@ -127,9 +127,9 @@ def _judge_coverage(
         report.say("  nothing was required of what it reaches: every line is legal, and no more")
     say_covered(outcome.coverage, coverable, report)
     if missing:
-        report.say(f"  undecided: the recording is legal and does not reach {'; '.join(missing)}")
+        report.say(f"  undecided: the recording is legal and does not reach {named(missing)}")
         report.say("  record a run that does, or name other items with --require")
-        report.skip("coverage that the recording does not reach", why="; ".join(missing))
+        report.skip("coverage that the recording does not reach", why=named(missing))
         return Verdict.UNDECIDED
     return Verdict.HOLDS
 

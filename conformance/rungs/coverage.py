@@ -225,7 +225,7 @@ class Coverage:
         If each step were drawn without regard to the one before it, such a pair would have come
         EXPECTED times. words: see `offered_by`; the pairs that are seldom there are left out.
         """
-        times, enough = self._kinds, EXPECTED * self.steps
+        times, enough = self._kinds, max(1, EXPECTED * self.steps)
         often = [pair for pair in possible if times[pair[0]] * times[pair[1]] >= enough]
         return [pair for pair in often if not is_seldom(pair, words)]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from conformance.cli.contract import Report
-from conformance.cli.coverage import count_covered, count_possible, say_covered
+from conformance.cli.coverage import MOST_NAMED, count_covered, count_possible, named, say_covered
 from conformance.rungs.coverage import Coverage
 from conformance.rungs.possible import Kind, Outcome, as_item
 from spec.machines.actions import Free, Reserve
@@ -83,3 +83,13 @@ def test_each_required_item_is_reached_or_missing(capsys: pytest.CaptureFixture[
         if number == 0 or " > " not in item
     ]
     assert expected == capsys.readouterr().out.splitlines()
+
+
+def test_a_line_names_the_first_items_and_says_how_many_more_there_are() -> None:
+    """As many as fit are named alone."""
+    items = [f"item {number}" for number in range(MOST_NAMED + 2)]
+
+    assert "item 0; item 1" == named(items[:2])
+    assert "; ".join(items[:MOST_NAMED]) == named(items[:MOST_NAMED])
+    further = "; and 2 more, which not_covered in the result lists"
+    assert "; ".join(items[:MOST_NAMED]) + further == named(items)

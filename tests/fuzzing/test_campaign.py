@@ -10,6 +10,7 @@ from attrs import evolve
 from deep import deep_after
 from spec_engine import ForgetsCompilations, Recompiles, SpecEngine, small
 
+from conformance.cli import coverage
 from conformance.cli.main import main
 from conformance.fuzzing import campaign, state_machine, suite
 from conformance.lockstep.watchdog import Watchdog
@@ -143,7 +144,7 @@ def test_the_command_keeps_to_its_time_and_names_what_it_did_not_reach(
     assert 6.0 > took - found["left_out_seconds"]
     assert "page size 1" in found["not_covered"]
     before, last = capsys.readouterr().out.splitlines()[-2:]
-    wanted = "  not checked: coverage that was not reached: " + "; ".join(found["not_covered"])
+    wanted = "  not checked: coverage that was not reached: " + coverage.named(found["not_covered"])
     assert wanted == before
     assert last.startswith("kvspec fuzz: undecided")
 

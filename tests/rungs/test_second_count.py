@@ -314,6 +314,13 @@ def test_what_comes_often_apart_is_expected_together(times: tuple[int, ...]) -> 
         assert [pair for pair in often if not is_seldom(pair, words)] == seen
 
 
+def test_without_steps_no_pair_is_expected() -> None:
+    """A run that ends before its first step lacks outcomes and corners alone."""
+    kinds = [Kind(one, refused) for one in KINDS[:3] for refused in (False, True)]
+
+    assert [] == Coverage().expected([*product(kinds, kinds)], ())
+
+
 @pytest.mark.parametrize("done", [0, 1, 3])
 def test_an_action_is_mostly_withheld_beyond_so_many_refusals_for_each_that_is_done(
     done: int,
