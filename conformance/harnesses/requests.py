@@ -20,16 +20,14 @@ again, the run is undecided. After that the run avoids all of them. Decoding is 
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from time import monotonic
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from attrs import define, field
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from conformance.fuzzing.campaign import HOME
 from conformance.harnesses import command
+from conformance.harnesses.search import Search
 from conformance.harnesses.workloads import (
     Answers,
     Broken,
@@ -42,7 +40,6 @@ from conformance.harnesses.workloads import (
     shorter,
 )
 from conformance.lockstep.comparer import Difference, names, refusal_difference
-from conformance.runtime.draws_by_seed import by_seed_alone
 from conformance.verdict import Verdict
 from spec import clauses
 from spec.machines import admission
@@ -64,7 +61,6 @@ NEEDED: Final = ("several requests", "several choices", "pages exactly full", "l
                  "common page", "stopped", "refused", "served after a refusal", "reset",
                  "more sequences than slots")  # fmt: skip
 """The coverage that a run needs to hold; the last only for an engine that queues."""
-EXAMPLES: Final = 100
 JUDGED: Final = frozenset({"OUT"})
 """Clauses that are judged from the answers, without a view."""
 COMPILING: Final = (Call((Request(id=0, prompt=(1,), params=Params(max_new=2)),)),)
@@ -210,71 +206,15 @@ def replay(
     return None
 
 
-@define
-class Search:
-    """Random histories of one engine.
-
-    meet: see `Factory`. seen: the coverage. count: histories so far.
-    """
-
-    make: Factory
-    chosen: int
-    meet: str | None = None
-    seen: Counter[str] = field(factory=Counter)
-    count: int = 0
-    least: tuple[History, Broken] | None = None
-
-    def run(self, seconds: float) -> None:
-        """Search until a violation, then shrink it; for at most this many seconds."""
-        replay(self.make, COMPILING, Counter(), meet=self.meet)
-        ended, turn = monotonic() + seconds, 0
-
-        def test(history: History) -> None:
-            if monotonic() > ended:
-                raise _Over
-            self.count += 1
-            broken = replay(self.make, history, self.seen, meet=self.meet)
-            if broken is not None:
-                self.least = history, broken
-                raise _Over
-
-        while True:
-            drawn = given(histories(self.make(GEOMETRY)))(test)
-            try:
-                with by_seed_alone():
-                    seed(self.chosen + turn)(_quiet(drawn))()
-            except _Over:
-                break
-            turn += 1
-        while self.least and monotonic() < ended and self._smaller():
-            pass
-
-    def _smaller(self) -> bool:
-        """Shrink once; return whether anything could be left out."""
-        assert self.least is not None
-        history, broken = self.least
-        for fewer in shorter(history):
-            found = replay(self.make, fewer, Counter(), meet=self.meet)
-            if found is not None and found.clause == broken.clause:
-                self.least = fewer, found
-                return True
-        return False
-
-
-class _Over(BaseException):
-    """The end of drawing: an exception that Hypothesis passes on."""
-
-
-def _quiet(test: Callable[[], None]) -> Callable[[], None]:
-    return settings(
-        max_examples=EXAMPLES,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        verbosity=Verbosity.quiet,
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )(test)
+def search(make: Factory, chosen: int, *, meet: str | None = None) -> Search[History]:
+    """A search among random histories of one engine. chosen: the seed. meet: see `Factory`."""
+    return Search(
+        drawn=lambda: histories(make(GEOMETRY)),
+        judge=lambda history, seen: replay(make, history, seen, meet=meet),
+        shorter=shorter,
+        first=COMPILING,
+        chosen=chosen,
+    )
 
 
 def told(history: History, broken: Broken) -> Iterator[str]:
@@ -302,7 +242,7 @@ def check(make: Factory, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
     hidden = [clause for clause in clauses.not_checked(engine.observe()) if clause not in JUDGED]
     print(f"not checked: {', '.join(hidden)}: the engine does not show enough")
     gone = [name for name in engine.known if not _still(make, name, chosen)]
-    found = Search(make, chosen)
+    found = search(make, chosen)
     found.run(seconds)
     if found.least is not None:
         print("\n".join(told(*found.least)))
@@ -324,7 +264,7 @@ def needed(engine: Generates) -> Sequence[str]:
 
 def _still(make: Factory, name: str, chosen: int) -> bool:
     """Whether a known finding still occurs when the engine does not avoid it."""
-    found = Search(make, chosen, meet=name)
+    found = search(make, chosen, meet=name)
     found.run(KNOWN_SECONDS)
     if found.least is not None:
         print(f"known: {name}, again after {found.count} histories")

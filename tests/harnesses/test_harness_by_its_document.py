@@ -28,10 +28,10 @@ def test_what_is_least_breaks_the_clause_of_the_first(
 
     monkeypatch.setattr(requests, "replay", broken)
     never: Any = None  # an engine is never made
-    search = requests.Search(never, 0)
+    search = requests.search(never, 0)
     search.least = first, Broken(clause, "wrong")
 
-    while search._smaller():
+    while search.smaller():
         pass
 
     history, last = search.least

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deep import deep_after
 
-from conformance.harnesses import command, requests
+from conformance.harnesses import command, requests, search
 from conformance.harnesses.workloads import Factory
 from conformance.verdict import Verdict
 from spec import model
@@ -229,7 +229,7 @@ def factory(
 @pytest.mark.parametrize("bug", deep_after(8, BUGS))
 def test_each_bug_of_a_batch_engine_is_found(bug: str) -> None:
     """Each planted bug breaks its clause, in a history with the fewest calls."""
-    found = requests.Search(factory(bug), chosen=1)
+    found = requests.search(factory(bug), chosen=1)
 
     found.run(SECONDS)
 
@@ -241,7 +241,7 @@ def test_each_bug_of_a_batch_engine_is_found(bug: str) -> None:
 
 def test_a_finding_is_the_least_of_its_kind() -> None:
     """A finding is shrunk: answers are swapped in one call of two requests of one token each."""
-    found = requests.Search(factory("swaps answers"), chosen=1)
+    found = requests.search(factory("swaps answers"), chosen=1)
 
     found.run(SECONDS)
 
@@ -270,9 +270,9 @@ def test_each_turn_draws_other_histories(monkeypatch: pytest.MonkeyPatch) -> Non
         return right(make, history, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(requests, "replay", noted)
-    monkeypatch.setattr(requests, "EXAMPLES", 10)
+    monkeypatch.setattr(search, "EXAMPLES", 10)
 
-    requests.Search(factory(), chosen=1).run(SECONDS)
+    requests.search(factory(), chosen=1).run(SECONDS)
 
     _, *histories = map(repr, drawn)
     turns = [tuple(histories[at : at + 10]) for at in range(0, len(histories) - 9, 10)]

@@ -1,0 +1,361 @@
+"""The harness of planned steps: a scheduler's plans must give each request its tokens alone.
+
+    python -m conformance.harnesses.plans conformance.harnesses.vllm_scheduler:make
+
+A scheduler with its cache manager is driven without a model: a worker of the kit runs its plans and
+knows nothing else (`conformance.harnesses.planned`). Requests arrive and are aborted at any time,
+also between the dispatch of a step and its delivery. What is judged:
+
+- a planned position has a page in each group, and a known token (ROW, Q);
+- two rows of a step write no common cell (WX);
+- what a query can see is what its own prefix wrote, whoever computed it (READ);
+- a step has no more tokens and requests than it may have (KNOB);
+- nothing is planned for a request that has ended before (FENCE);
+- each request ends once, with the tokens and the reason of naive generation alone (ALONE, OUT);
+- as long as a request has not ended, a step can be planned or delivered, and all requests end
+  within a bound (PROG);
+- when all have ended, no page is held (CONS).
+
+A history is a list of such events; at its end all requests are served to their end.
+"""
+
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from attrs import Factory, define, evolve, frozen
+from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from conformance.fuzzing.campaign import HOME
+from conformance.harnesses import command
+from conformance.harnesses.planned import Finished, Plan, Schedules, Worker
+from conformance.harnesses.search import Search
+from conformance.harnesses.workloads import COMMON, Broken
+from conformance.verdict import Verdict
+from spec.machines import naive
+from spec.vocabulary import FinishReason, InvalidInput, Params, Request, Tokens
+
+NEEDED: Final = (
+    *("arrived with a step open", "preempted", "resumed", "hit", "hit while another runs"),
+    *("chunk inside a page", "chunk at a page boundary", "chunks beside decodes"),
+    *("aborted while it waits", "aborted while it runs", "aborted with a step open"),
+    *("stopped", "reached its limit", "longest sequence", "pool full", "forgotten"),
+)
+"""The coverage that a run needs to hold."""
+NEEDED_OF_LAG: Final = ("several steps open", "late result of an aborted request",
+                        "late result of an ended request")  # fmt: skip
+"""The same for an engine whose steps may be open when another is dispatched."""
+MOST_STEPS: Final = 20
+"""So many steps for each position of all requests are enough to serve them."""
+
+
+@frozen
+class Arrive:
+    """A request arrives. Its id is its place among those that arrive."""
+
+    prompt: Tokens
+    params: Params
+
+
+@frozen
+class Abort:
+    """One of the requests that have not ended is aborted; nothing if there is none."""
+
+    which: int
+
+
+@frozen
+class Dispatch:
+    """A step is planned and run; before it the oldest is delivered if no more may be open."""
+
+
+@frozen
+class Deliver:
+    """The oldest open step is delivered, if there is one."""
+
+
+@frozen
+class Forget:
+    """Pages that no request names are forgotten."""
+
+
+Event = Arrive | Abort | Dispatch | Deliver | Forget
+History = tuple[Event, ...]
+
+
+Makes = Callable[[], Schedules]
+"""Makes a new scheduler."""
+
+
+@define
+class Run:
+    """A history in progress.
+
+    live: requests that have not ended. ended: the others. began: those that a step was planned for,
+    with the positions that are computed. open: the steps that are not delivered, each with what it
+    has drawn.
+    """
+
+    engine: Schedules
+    worker: Worker
+    seen: Counter[str]
+    live: dict[int, Request] = Factory(dict)
+    ended: set[int] = Factory(set)
+    began: dict[int, int] = Factory(dict)
+    open: deque[tuple[Plan, dict[int, int]]] = Factory(deque)
+    arrived: int = 0
+
+    def take(self, event: Event) -> None:
+        """Do what an event says; raises Broken."""
+        match event:
+            case Arrive(prompt, params):
+                request = Request(id=self.arrived, prompt=prompt, params=params)
+                self.arrived += 1
+                self.live[request.id] = request
+                self.engine.arrive(request)
+                self.seen["arrived with a step open"] += bool(self.open)
+            case Abort(which) if self.live:
+                self._abort(sorted(self.live)[which % len(self.live)])
+            case Dispatch():
+                self.dispatch()
+            case Deliver() if self.open:
+                self.deliver()
+            case Forget() if not self.began.keys() & self.live.keys():
+                self.engine.forget()
+                self.seen["forgotten"] += 1
+
+    def drain(self) -> None:
+        """Serve all requests to their end; raises Broken."""
+        positions = sum(len(one.prompt) + one.params.max_new for one in self.live.values())
+        for _ in range(MOST_STEPS * (1 + positions)):
+            if not self.live and not self.open:
+                break
+            if not self.dispatch() and not self.open and self.live:
+                raise Broken("PROG", f"nothing is planned, and {sorted(self.live)} have not ended")
+            if self.open:
+                self.deliver()
+        else:
+            raise Broken("PROG", f"{sorted(self.live)} have not ended after many steps")
+        held = self.engine.held()
+        if held:
+            raise Broken("CONS", f"all requests have ended, and pages {sorted(held)} are held")
+
+    def dispatch(self) -> bool:
+        """Plan a step and run it; whether there was one."""
+        if len(self.open) > self.engine.lag:
+            self.deliver()
+        plan = self.engine.dispatch()
+        if plan:
+            self._judge_plan(plan)
+            self._note(plan)
+            self.open.append((plan, self.worker.run(plan)))
+            self.seen["several steps open"] += len(self.open) > 1
+            self.began |= {row.request: row.start + row.count for row in plan}
+        return bool(plan)
+
+    def deliver(self) -> None:
+        """Deliver the oldest open step; judge the requests that end."""
+        plan, drawn = self.open.popleft()
+        late = {row.request for row in plan} - self.live.keys()
+        self.seen["late result of an ended request"] += bool(late & self.ended)
+        self.seen["late result of an aborted request"] += bool(late - self.ended)
+        for request, finished in self.engine.deliver(drawn).items():
+            self._judge_end(request, finished)
+
+    def _abort(self, request: int) -> None:
+        self.engine.abort(request)
+        del self.live[request]
+        runs = request in self.began
+        in_flight = any(row.request == request for plan, _ in self.open for row in plan)
+        self.seen["aborted while it runs" if runs else "aborted while it waits"] += 1
+        self.seen["aborted with a step open"] += in_flight
+
+    def _judge_plan(self, plan: Plan) -> None:
+        names, tokens = [row.request for row in plan], sum(row.count for row in plan)
+        gone = set(names) - self.live.keys()
+        if gone:
+            raise Broken("FENCE", f"a step is planned for {sorted(gone)}, which have ended")
+        if len(set(names)) != len(names):
+            raise Broken("KNOB", f"a step is planned for {names}: one of them is there twice")
+        for seen, most, what in (
+            (tokens, self.engine.tokens, "tokens"),
+            (len(plan), self.engine.slots, "requests"),
+        ):
+            if seen > most:
+                raise Broken("KNOB", f"a step has {seen} {what}, should be {most} at most")
+
+    def _judge_end(self, request: int, finished: Finished) -> None:
+        if request not in self.live:
+            raise Broken("OUT", f"request {request} has ended before, and ends again")
+        asked = self.live.pop(request)
+        self.ended.add(request)
+        right = Finished(*naive.generate(asked.prompt, asked.params))
+        if finished != right:
+            raise Broken("ALONE", f"request {request} has {finished}, should have {right}")
+        stopped = right.reason is FinishReason.STOP
+        self.seen["stopped" if stopped else "reached its limit"] += 1
+        length = len(asked.prompt) + len(right.tokens)
+        self.seen["longest sequence"] += length == self.engine.max_len
+
+    def _note(self, plan: Plan) -> None:
+        size, chunks, decodes = self.engine.groups[0].page_size, 0, 0
+        for row in plan:
+            end, first = row.start + row.count, row.request not in self.began
+            goes_on = end < len(self.live[row.request].prompt)
+            chunks, decodes = chunks + goes_on, decodes + (row.count == 1)
+            self.seen["hit"] += first and row.start > 0
+            others = self.began.keys() & self.live.keys() - {row.request}
+            self.seen["hit while another runs"] += bool(first and row.start and others)
+            self.seen["chunk inside a page"] += goes_on and end % size > 0
+            self.seen["chunk at a page boundary"] += goes_on and end % size == 0
+            self.seen["preempted"] += row.start < self.began.get(row.request, 0)
+            self.seen["resumed"] += not first and row.text is not None
+        self.seen["chunks beside decodes"] += bool(chunks and decodes)
+        self.seen["pool full"] += len(self.engine.held()) == self.engine.pages
+
+
+def play(engine: Schedules, history: History, seen: Counter[str]) -> None:
+    """Run a history, and then serve what has not ended; raises Broken."""
+    run = Run(engine, Worker(engine.groups), seen)
+    for event in history:
+        run.take(event)
+    run.drain()
+
+
+def replay(make: Makes, history: History, seen: Counter[str]) -> Broken | None:
+    """Run a history on a new scheduler; return the violation, if there is one."""
+    try:
+        play(make(), history, seen)
+    except Broken as broken:
+        return broken
+    except InvalidInput:
+        raise
+    except Exception as error:
+        return Broken("ATOMIC", f"the engine raised {type(error).__name__}: {str(error)[:200]}")
+    return None
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, engine: Schedules) -> Arrive:
+    """A request around page boundaries, which begins like others; it may stop early."""
+    size, most = engine.groups[0].page_size, engine.max_len
+    length = draw(st.sampled_from(_lengths(size, most - 1)))
+    common = COMMON * (length // len(COMMON) + 1)
+    shared = min(length, draw(st.sampled_from((0, size, 2 * size, most))))
+    rest = length - shared
+    prompt = (*common[:shared], *draw(st.lists(st.integers(0, 2), min_size=rest, max_size=rest)))
+    new = draw(st.sampled_from([*_lengths(size, most - length), most - length]))
+    params = Params(max_new=new)
+    if draw(st.integers(0, 3)) == 0:
+        answer, _ = naive.generate(prompt, params)
+        params = evolve(params, stops=((draw(st.sampled_from(answer)),),))
+    return Arrive(prompt, params)
+
+
+def _lengths(size: int, most: int) -> list[int]:
+    near = {edge + step for edge in range(0, most + 1, size) for step in (-1, 0, 1)}
+    return sorted(length for length in near | {2, most} if 1 <= length <= most)
+
+
+def histories(engine: Schedules) -> st.SearchStrategy[History]:
+    """Events in any order; most of them steps."""
+    events = st.one_of(
+        arrivals(engine),
+        arrivals(engine),
+        st.builds(Abort, st.integers(0, 7)),
+        *(st.just(event) for event in (Dispatch(), Dispatch(), Dispatch(), Deliver(), Deliver())),
+        st.just(Forget()),
+    )
+    return st.lists(events, min_size=1, max_size=40).map(tuple)
+
+
+def shorter(history: History) -> Iterator[History]:
+    """Shorter versions of a history: without half of it, without one event, with a lesser one."""
+    middle = len(history) // 2
+    if middle:
+        yield from (history[middle:], history[:middle])
+    for index, event in enumerate(history):
+        before, after = history[:index], history[index + 1 :]
+        yield (*before, *after)
+        for less in _lesser(event):
+            yield (*before, less, *after)
+
+
+def _lesser(event: Event) -> Iterator[Event]:
+    match event:
+        case Abort(which) if which:
+            yield Abort(which - 1)
+        case Arrive(prompt, params):
+            for part in (prompt[: len(prompt) // 2], prompt[:-1]):
+                if part:
+                    yield Arrive(part, params)
+            for new in (1, params.max_new - 1):
+                if 0 < new < params.max_new:
+                    yield Arrive(prompt, evolve(params, max_new=new))
+            if params.stops:
+                yield Arrive(prompt, evolve(params, stops=()))
+
+
+def told(history: History, broken: Broken) -> Iterator[str]:
+    """A history and its violation, as lines of text."""
+    number = 0
+    for event in history:
+        match event:
+            case Arrive(prompt, params):
+                stops = f", stops {params.stops}" if params.stops else ""
+                yield f"  request {number}: {prompt}, at most {params.max_new} tokens{stops}"
+                number += 1
+            case Abort(which):
+                yield f"  abort the request at place {which} of those that have not ended"
+            case _:
+                yield f"  {type(event).__name__.lower()}"
+    yield f"  then all are served: {broken}"
+
+
+def search(make: Makes, chosen: int) -> Search[History]:
+    """A search among random histories of one scheduler. chosen: the seed."""
+    return Search(
+        drawn=lambda: histories(make()),
+        judge=lambda history, seen: replay(make, history, seen),
+        shorter=shorter,
+        first=(),
+        chosen=chosen,
+    )
+
+
+def check(make: Makes, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
+    """Search for a violation; the verdict and number of histories. chosen: the seed."""
+    set_hypothesis_home_dir(HOME)
+    engine = make()
+    print(f"{engine.pages} pages, {engine.slots} slots, {engine.tokens} tokens in a step, "
+          f"lag {engine.lag}, groups {list(engine.groups)}")  # fmt: skip
+    found = search(make, chosen)
+    found.run(seconds)
+    if found.least is not None:
+        print("\n".join(told(*found.least)))
+        return Verdict.FAILS, found.count
+    for name, count in sorted(found.seen.items()):
+        print(f"  {count:>8}  {name}")
+    missing = [name for name in needed(engine) if not found.seen[name]]
+    for name in missing:
+        print(f"not reached: {name}")
+    return Verdict.UNDECIDED if missing else Verdict.HOLDS, found.count
+
+
+def needed(engine: Schedules) -> tuple[str, ...]:
+    """The coverage that a run needs to hold."""
+    return (*NEEDED, *(NEEDED_OF_LAG if engine.lag else ()))
+
+
+if __name__ == "__main__":
+    sys.exit(
+        command.main(
+            check,
+            module="conformance.harnesses.plans",
+            told=__doc__,
+            engine="a conformance.harnesses.plans.Makes",
+            not_checked="draws at a temperature, drafts, transfers, values of attention",
+        )
+    )

@@ -1,0 +1,248 @@
+"""The adapter of vLLM v1's scheduler with its cache manager, without a worker, model or network.
+
+    python -m conformance.harnesses.plans conformance.harnesses.vllm_scheduler:make_async
+
+`schedule()` is the dispatch of a step, `update_from_output()` its delivery. `make` has the
+`Scheduler`, of which each step is delivered before the next; `make_async` the `AsyncScheduler`,
+of which a step may be open when another is dispatched. Prefixes are kept, and prompts are read in
+chunks. The worker gets what the plan says, as vLLM's first model runner takes it: a new request
+with its prompt and blocks; of one that it has, the blocks to append; of one that is resumed after a
+preemption, all tokens and blocks anew.
+
+Block 0 of vLLM stands for no block and is never given out, so page p here is its block p + 1. The
+pool can hold one longest request: vLLM checks that when it starts, and would stall otherwise.
+"""
+
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Final
+
+from conformance.engines import drift
+from conformance.engines.vllm import PACKAGE, REMEDY
+from conformance.harnesses.planned import Finished, Group, Pages, Plan, Row
+from spec.vocabulary import INVALID, FinishReason, Request
+
+SIZE: Final = 4
+FULL: Final = (Group(SIZE),)
+HYBRID: Final = (Group(SIZE), Group(SIZE, window=6))
+PAGES: Final = {FULL: 8, HYBRID: 14}
+SLOTS: Final = 3
+TOKENS: Final = 10
+MAX_LEN: Final = 24
+_SCHEDULER: Final = "vllm.v1.core.sched.scheduler"
+_ASYNC: Final = "vllm.v1.core.sched.async_scheduler"
+_CONFIG: Final = "vllm.config"
+_INTERFACE: Final = "vllm.v1.kv_cache_interface"
+_REQUEST: Final = "vllm.v1.request"
+_UTILS: Final = "vllm.v1.core.kv_cache_utils"
+CALLS: Final[Mapping[str, tuple[str, ...]]] = {
+    f"{_SCHEDULER}:Scheduler.schedule": ("self", "throttle_prefills"),
+    f"{_SCHEDULER}:Scheduler.update_from_output": (
+        "self", "scheduler_output", "model_runner_output",
+    ),
+    f"{_SCHEDULER}:Scheduler.add_request": ("self", "request"),
+    f"{_SCHEDULER}:Scheduler.finish_requests": ("self", "request_ids", "finished_status"),
+    f"{_SCHEDULER}:Scheduler.reset_prefix_cache": (
+        "self", "reset_running_requests", "reset_connector",
+    ),
+}  # fmt: skip
+"""The calls, with the parameters of vllm-tpu 0.32.0."""
+
+
+_GRAMMAR: Final = SimpleNamespace(accept_tokens=lambda *_: True)
+"""Stands in for the manager of structured outputs, which none of the requests has."""
+
+
+def make() -> "Scheduler":
+    """The scheduler whose steps are delivered one by one."""
+    return Scheduler(FULL, lag=0)
+
+
+def make_async() -> "Scheduler":
+    """The scheduler that plans a step while the last one is open."""
+    return Scheduler(FULL, lag=1)
+
+
+def make_hybrid() -> "Scheduler":
+    """The first one for layers of which some have a window, and rows of their own."""
+    return Scheduler(HYBRID, lag=0)
+
+
+def make_hybrid_async() -> "Scheduler":
+    """The second one for such layers."""
+    return Scheduler(HYBRID, lag=1)
+
+
+class Scheduler:
+    """See `conformance.harnesses.planned.Schedules`. Raises InvalidInput without vLLM 0.32.0."""
+
+    def __init__(self, groups: tuple[Group, ...], *, lag: int) -> None:
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        drift.require_installed(
+            PACKAGE, _SCHEDULER, allowed="vllm-tpu 0.32.0, installed", remedy=REMEDY
+        )
+        drift.require(PACKAGE, CALLS, remedy=REMEDY)
+        self.groups: Sequence[Group] = groups
+        self.pages, self.slots, self.tokens, self.max_len = PAGES[groups], SLOTS, TOKENS, MAX_LEN
+        self.lag = lag
+        self._request, utils = import_module(_REQUEST), import_module(_UTILS)
+        hashing = import_module("vllm.utils.hashing").sha256
+        utils.init_none_hash(hashing)
+        self._hasher = utils.get_request_block_hasher(SIZE, hashing)
+        name = f"{_ASYNC}:AsyncScheduler" if lag else f"{_SCHEDULER}:Scheduler"
+        module, _, kind = name.partition(":")
+        self.scheduler = getattr(import_module(module), kind)(
+            _config(self.pages, lag=lag), _cache_config(groups), _GRAMMAR, block_size=SIZE
+        )
+        self._open = deque[Any]()
+        self._tables = dict[str, list[list[int]]]()
+        self._texts = dict[str, tuple[int, ...]]()
+
+    def arrive(self, request: Request) -> None:
+        """Queue a request."""
+        params = import_module("vllm").SamplingParams(
+            max_tokens=request.params.max_new,
+            temperature=0.0,
+            ignore_eos=True,
+            stop_token_ids=[stop[0] for stop in request.params.stops],
+        )
+        self.scheduler.add_request(
+            self._request.Request(
+                str(request.id),
+                list(request.prompt),
+                params,
+                None,
+                arrival_time=float(request.id),
+                block_hasher=self._hasher,
+            )
+        )
+
+    def abort(self, request: int) -> None:
+        """Abort a request."""
+        self.scheduler.finish_requests(str(request), self._request.RequestStatus.FINISHED_ABORTED)
+
+    def dispatch(self) -> Plan:
+        """Plan a step. One without tokens is delivered at once."""
+        planned = self.scheduler.schedule()
+        for name in planned.finished_req_ids:
+            self._tables.pop(name, None)
+        rows = (*self._new(planned), *self._cached(planned))
+        if rows:
+            self._open.append(planned)
+        else:
+            self.scheduler.update_from_output(planned, _outputs((), {}))
+        return rows
+
+    def deliver(self, drawn: Mapping[int, int]) -> Mapping[int, Finished]:
+        """Deliver the oldest step."""
+        planned = self._open.popleft()
+        names = tuple(planned.num_scheduled_tokens)
+        told = self.scheduler.update_from_output(planned, _outputs(names, drawn))
+        ended = dict[int, Finished]()
+        for output in (one for outputs in told.values() for one in outputs.outputs):
+            self._texts[output.request_id] += tuple(output.new_token_ids)
+            if output.finish_reason is not None:
+                ended[int(output.request_id)] = self._ended(output)
+        return ended
+
+    def forget(self) -> None:
+        """Reset the prefix cache."""
+        self.scheduler.reset_prefix_cache()
+
+    def held(self) -> Sequence[int]:
+        """The blocks with a count, but for the one that stands for none."""
+        blocks = self.scheduler.kv_cache_manager.block_pool.blocks
+        return [block.block_id - 1 for block in blocks[1:] if block.ref_cnt]
+
+    def _new(self, planned: Any) -> list[Row]:
+        rows = list[Row]()
+        for one in planned.scheduled_new_reqs:
+            self._tables[one.req_id] = [list(blocks) for blocks in one.block_ids]
+            self._texts[one.req_id] = ()
+            text = tuple(one.prompt_token_ids)
+            rows.append(self._row(planned, one.req_id, one.num_computed_tokens, text))
+        return rows
+
+    def _cached(self, planned: Any) -> list[Row]:
+        rows, cached = list[Row](), planned.scheduled_cached_reqs
+        for name, blocks, computed in zip(
+            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+        ):
+            text = None
+            if name in cached.resumed_req_ids:
+                self._tables[name] = [list(group) for group in blocks]
+                text = tuple(cached.all_token_ids[name])
+            else:
+                for table, more in zip(self._tables[name], blocks or (), strict=False):
+                    table.extend(more)
+            rows.append(self._row(planned, name, computed, text))
+        return rows
+
+    def _row(self, planned: Any, name: str, start: int, text: tuple[int, ...] | None) -> Row:
+        tables = tuple(map(_pages, self._tables[name]))
+        return Row(int(name), tables, start, planned.num_scheduled_tokens[name], text)
+
+    def _ended(self, output: Any) -> Finished:
+        stopped = str(output.finish_reason) == "stop"
+        reason = FinishReason.STOP if stopped else FinishReason.LIMIT
+        return Finished(self._texts[output.request_id], reason)
+
+
+def _pages(blocks: Sequence[int]) -> Pages:
+    return tuple(block - 1 if block else INVALID for block in blocks)
+
+
+def _outputs(names: Sequence[str], drawn: Mapping[int, int]) -> Any:
+    return import_module("vllm.v1.outputs").ModelRunnerOutput(
+        req_ids=list(names),
+        req_id_to_index={name: at for at, name in enumerate(names)},
+        sampled_token_ids=[[drawn[int(name)]] if int(name) in drawn else [] for name in names],
+    )
+
+
+def _cache_config(groups: tuple[Group, ...]) -> Any:
+    interface, dtype = import_module(_INTERFACE), import_module("torch").float32
+    sizes = {"block_size": SIZE, "num_kv_heads": 1, "head_size": 1, "dtype": dtype}
+    named = [
+        interface.KVCacheGroupSpec(
+            [f"layer {number}"],
+            interface.FullAttentionSpec(**sizes)
+            if group.window is None
+            else interface.SlidingWindowSpec(**sizes, sliding_window=group.window),
+        )
+        for number, group in enumerate(groups)
+    ]
+    return interface.KVCacheConfig(PAGES[groups] + 1, [], named)
+
+
+def _config(pages: int, *, lag: int) -> Any:
+    config = import_module(_CONFIG)
+    cache = config.CacheConfig(block_size=SIZE, enable_prefix_caching=True)
+    cache.num_gpu_blocks = pages + 1
+    whole = config.VllmConfig(
+        cache_config=cache,
+        scheduler_config=config.SchedulerConfig(
+            max_num_seqs=SLOTS,
+            max_num_batched_tokens=TOKENS,
+            max_model_len=MAX_LEN,
+            is_encoder_decoder=False,
+            enable_chunked_prefill=True,
+            async_scheduling=bool(lag),
+        ),
+        device_config=config.DeviceConfig(device="cpu"),
+    )
+    stands_in = SimpleNamespace(
+        max_model_len=MAX_LEN,
+        is_encoder_decoder=False,
+        uses_mrope=False,
+        runner_type="generate",
+        is_diffusion=False,
+        supports_multimodal_inputs=False,
+        return_sampling_mask=False,
+        multimodal_config=None,
+    )
+    object.__setattr__(whole, "model_config", stands_in)
+    return whole

@@ -1,0 +1,207 @@
+"""A small scheduler whose steps may be open, with chunks, prefixes and preemption; its bugs."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from attrs import Factory, define
+
+from conformance.harnesses.planned import Finished, Group, Pages, Plan, Row
+from spec.machines import naive
+from spec.vocabulary import Request, Tokens
+
+BUGS: Final = {
+    "a late result is taken": "ALONE",
+    "a preempted request keeps its length": "READ",
+    "a page is published before it is planned": "READ",
+    "a shared page is freed by its first owner": "READ",
+    "a hit leaves nothing to compute": "Q",
+    "a hit is not counted in the budget": "KNOB",
+    "an aborted request stays in its slot": "FENCE",
+    "an aborted request keeps its pages": "CONS",
+    "the late result of an ended request is taken": "OUT",
+    "a request that fits is not begun": "PROG",
+    "a row lacks its last page": "ROW",
+    "a page is given twice in a step": "WX",
+}
+"""For each bug the clause that it violates, if the steps of the toy may be open."""
+
+
+@define(eq=False)
+class Job:
+    """A request. text: known to the host. pending: draws that it does not know yet. computed:
+    positions that are planned. kept: those before the last preemption. epoch: how often it was
+    preempted. taken: whether the worker has it. ended: whether it has ended.
+    """
+
+    request: Request
+    text: Tokens
+    pending: int = 0
+    computed: int = 0
+    kept: int = 0
+    row: list[int] = Factory(list)
+    epoch: int = 0
+    taken: bool = False
+    ended: bool = False
+
+
+class Toy:
+    """Running requests first, in order of arrival; the newest is preempted for a page."""
+
+    def __init__(self, *, bug: str = "", lag: int = 1) -> None:
+        self.bug, self.lag = bug, lag
+        self.groups: Sequence[Group] = (Group(2),)
+        self.pages, self.slots, self.tokens, self.max_len = 6, 3, 5, 9
+        self.counts, self.index = [0] * self.pages, dict[Tokens, int]()
+        self.waiting, self.running = list[Job](), list[Job]()
+        self.open, self.owed = deque[list[tuple[Job, int]]](), list[int]()
+
+    def arrive(self, request: Request) -> None:
+        """Queue a request."""
+        self.waiting.append(Job(request, request.prompt))
+
+    def abort(self, request: int) -> None:
+        """Give its pages back."""
+        for job in (*self.waiting, *self.running):
+            if job.request.id == request:
+                self._end(job)
+
+    def forget(self) -> None:
+        """Forget all prefixes."""
+        self.index.clear()
+
+    def held(self) -> list[int]:
+        """The pages with a count."""
+        return [page for page, count in enumerate(self.counts) if count]
+
+    def dispatch(self) -> Plan:
+        """Plan the next positions of all that run, then of all that can begin."""
+        step, before = list[tuple[Job, int]](), len(self.running)
+        rows = self._go_on(step)
+        if len(self.running) == before:  # nobody was preempted
+            rows += self._begin(self.tokens - sum(row.count for row in rows), step)
+        for page in self.owed:
+            self.counts[page] += 1
+        self.owed.clear()
+        if rows:
+            self.open.append(step)
+        return tuple(rows)
+
+    def _go_on(self, step: list[tuple[Job, int]]) -> list[Row]:
+        rows, budget = list[Row](), self.tokens
+        for job in tuple(self.running):
+            wanted = min(budget, self._wanted(job)) if job in self.running else 0
+            while job in self.running and not self._grow(job, job.computed + wanted):
+                self._preempt(self.running[-1])
+            if wanted > 0 and job in self.running:
+                rows.append(self._planned(job, wanted, step))
+                budget -= wanted
+        return rows
+
+    def _begin(self, budget: int, step: list[tuple[Job, int]]) -> list[Row]:
+        rows = list[Row]()
+        while self.waiting and len(self.running) < self.slots and budget > 0:
+            job = self.waiting[0]
+            hit = self._hit(job)
+            wanted = min(budget, len(job.text) - len(hit) * 2)
+            if self.bug == "a hit is not counted in the budget":
+                wanted = min(budget + len(hit) * 2, len(job.text) - len(hit) * 2)
+            self._hold(job, hit)
+            if self.bug == "a preempted request keeps its length" and job.kept:
+                job.computed, wanted = job.kept, 1
+            if not self._grow(job, job.computed + wanted):
+                self._release(job)
+                if self.bug == "a request that fits is not begun":
+                    self.waiting.append(self.waiting.pop(0))
+                    self.tokens = 0
+                break
+            self.running.append(self.waiting.pop(0))
+            rows.append(self._planned(job, wanted, step))
+            budget -= wanted
+        return rows
+
+    def deliver(self, drawn: Mapping[int, int]) -> Mapping[int, Finished]:
+        """Append what was drawn, to requests that were not preempted or aborted since."""
+        ended = dict[int, Finished]()
+        for job, epoch in self.open.popleft():
+            late = job.epoch != epoch and self.bug != "a late result is taken"
+            gone = job.ended and self.bug != "the late result of an ended request is taken"
+            if late or gone or job.request.id not in drawn:
+                continue
+            job.text, job.pending = (*job.text, drawn[job.request.id]), max(0, job.pending - 1)
+            tokens = job.text[len(job.request.prompt) :]
+            reason = naive.finish(tokens, job.request.params)
+            if reason is not None:
+                ended[job.request.id] = Finished(tokens, reason)
+                self._end(job)
+        return ended
+
+    def _wanted(self, job: Job) -> int:
+        """The positions with a token, known or drawn by an open step, of which the last is not."""
+        most = len(job.request.prompt) + job.request.params.max_new - 1
+        return min(len(job.text) + job.pending, most) - job.computed
+
+    def _planned(self, job: Job, count: int, step: list[tuple[Job, int]]) -> Row:
+        start, row = job.computed, tuple(job.row)
+        text = None if job.taken else job.text
+        job.taken, job.computed = True, start + count
+        job.pending += job.computed == len(job.text) + job.pending
+        step.append((job, job.epoch))
+        ahead = 2 if self.bug == "a page is published before it is planned" else 0
+        for end in range(2, min(job.computed + ahead, len(job.text)) + 1, 2):
+            if end // 2 <= len(job.row):
+                self.index.setdefault(job.text[:end], job.row[end // 2 - 1])
+        if self.bug == "a row lacks its last page":
+            row = row[:-1]
+        return Row(job.request.id, (row,), start, count, text)
+
+    def _hit(self, job: Job) -> Pages:
+        short = self.bug != "a hit leaves nothing to compute"
+        pages = list[int]()
+        for end in range(2, len(job.text) + 1 - short, 2):
+            if job.text[:end] not in self.index:
+                break
+            pages.append(self.index[job.text[:end]])
+        return tuple(pages)
+
+    def _hold(self, job: Job, pages: Pages) -> None:
+        for page in pages:
+            self.counts[page] += 1
+        job.row, job.computed = [*pages], 2 * len(pages)
+
+    def _grow(self, job: Job, cells: int) -> bool:
+        lacking = -(-cells // 2) - len(job.row)
+        free = [page for page, count in enumerate(self.counts) if not count]
+        if lacking > len(free):
+            return False
+        for page in free[: max(0, lacking)]:
+            self.index = {text: at for text, at in self.index.items() if at != page}
+            if self.bug == "a page is given twice in a step":
+                self.owed.append(page)
+            else:
+                self.counts[page] += 1
+            job.row.append(page)
+        return True
+
+    def _release(self, job: Job) -> None:
+        for page in job.row:
+            first = self.bug == "a shared page is freed by its first owner"
+            self.counts[page] = 0 if first else max(0, self.counts[page] - 1)
+        job.row, job.computed, job.pending = [], 0, 0
+
+    def _preempt(self, job: Job) -> None:
+        self.running.remove(job)
+        job.kept = job.computed
+        self._release(job)
+        job.epoch, job.taken = job.epoch + 1, False
+        self.waiting.insert(0, job)
+
+    def _end(self, job: Job) -> None:
+        was_running, job.ended = job in self.running, True
+        if self.bug != "an aborted request keeps its pages" or not was_running:
+            self._release(job)
+        if self.bug == "an aborted request stays in its slot" and was_running:
+            return
+        for jobs in (self.waiting, self.running):
+            if job in jobs:
+                jobs.remove(job)
