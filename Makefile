@@ -142,12 +142,17 @@ engine-sglang-jax: .venv-sglang-jax/.done ## rerun the known findings in sglang-
 	$(call check_engine,sglang-jax,sglang_jax,make_caching)
 	$(call still_fails,sglang-jax,sglang_jax,make_caching_in_parts)
 
+engine-vllm: PLANS = .venv-vllm/bin/python -m conformance.harnesses.plans \
+  --seconds $(ENGINE_SECONDS) conformance.harnesses.vllm_scheduler
 engine-vllm: export VLLM_LOGGING_LEVEL = ERROR
-engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1, then fuzz the rest
+engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1, then fuzz its cache manager and its scheduler
 	.venv-vllm/bin/python docs/findings/vllm_alone.py
 	$(call check_engine,vllm,vllm,make)
 	$(call check_engine,vllm,vllm,make_caching_written)
 	$(call still_fails,vllm,vllm,make_caching)
+	for made in make make_async make_hybrid make_hybrid_async; do $(PLANS):$$made || exit $$?; done
+	for made in make_priority make_priority_async; do $(PLANS):$$made --seconds 300 --seed 1; test $$? -eq 1 || \
+	  { echo "make: $$made does not fail any more; its page is out of date" >&2; exit 1; }; done
 
 engine-lmdeploy: .venv-lmdeploy/.done ## rerun the known findings in lmdeploy, then fuzz the rest
 	.venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py

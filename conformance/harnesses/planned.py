@@ -69,8 +69,11 @@ class Schedules(Protocol):
     max_len: int
     lag: int
 
-    def arrive(self, request: Request) -> None:
-        """Take a request of one choice, decoded greedily; its stops have one token each."""
+    def arrive(self, request: Request, *, priority: int) -> None:
+        """Take a request of one choice, decoded greedily; its stops have one token each.
+
+        priority: the lower, the sooner, if the scheduler has priorities.
+        """
         ...
 
     def abort(self, request: int) -> None:

@@ -47,6 +47,8 @@ NEEDED: Final = (
 NEEDED_OF_LAG: Final = ("several steps open", "late result of an aborted request",
                         "late result of an ended request")  # fmt: skip
 """The same for an engine whose steps may be open when another is dispatched."""
+MOST_EMPTY: Final = 10
+"""So many plans without a row may follow each other, such as those that only preempt."""
 MOST_STEPS: Final = 20
 """So many steps for each position of all requests are enough to serve them."""
 
@@ -57,6 +59,7 @@ class Arrive:
 
     prompt: Tokens
     params: Params
+    priority: int = 0
 
 
 @frozen
@@ -110,11 +113,11 @@ class Run:
     def take(self, event: Event) -> None:
         """Do what an event says; raises Broken."""
         match event:
-            case Arrive(prompt, params):
+            case Arrive(prompt, params, priority):
                 request = Request(id=self.arrived, prompt=prompt, params=params)
                 self.arrived += 1
                 self.live[request.id] = request
-                self.engine.arrive(request)
+                self.engine.arrive(request, priority=priority)
                 self.seen["arrived with a step open"] += bool(self.open)
             case Abort(which) if self.live:
                 self._abort(sorted(self.live)[which % len(self.live)])
@@ -129,10 +132,12 @@ class Run:
     def drain(self) -> None:
         """Serve all requests to their end; raises Broken."""
         positions = sum(len(one.prompt) + one.params.max_new for one in self.live.values())
+        empty = 0
         for _ in range(MOST_STEPS * (1 + positions)):
             if not self.live and not self.open:
                 break
-            if not self.dispatch() and not self.open and self.live:
+            empty = 0 if self.dispatch() or self.open else empty + 1
+            if self.live and empty > MOST_EMPTY:
                 raise Broken("PROG", f"nothing is planned, and {sorted(self.live)} have not ended")
             if self.open:
                 self.deliver()
@@ -251,7 +256,7 @@ def arrivals(draw: st.DrawFn, engine: Schedules) -> Arrive:
     if draw(st.integers(0, 3)) == 0:
         answer, _ = naive.generate(prompt, params)
         params = evolve(params, stops=((draw(st.sampled_from(answer)),),))
-    return Arrive(prompt, params)
+    return Arrive(prompt, params, draw(st.sampled_from((0, 0, 1, 2))))
 
 
 def _lengths(size: int, most: int) -> list[int]:
@@ -287,15 +292,17 @@ def _lesser(event: Event) -> Iterator[Event]:
     match event:
         case Abort(which) if which:
             yield Abort(which - 1)
-        case Arrive(prompt, params):
+        case Arrive(prompt, params, priority):
             for part in (prompt[: len(prompt) // 2], prompt[:-1]):
                 if part:
-                    yield Arrive(part, params)
+                    yield evolve(event, prompt=part)
             for new in (1, params.max_new - 1):
                 if 0 < new < params.max_new:
-                    yield Arrive(prompt, evolve(params, max_new=new))
+                    yield evolve(event, params=evolve(params, max_new=new))
             if params.stops:
-                yield Arrive(prompt, evolve(params, stops=()))
+                yield evolve(event, params=evolve(params, stops=()))
+            if priority:
+                yield evolve(event, priority=priority - 1)
 
 
 def told(history: History, broken: Broken) -> Iterator[str]:
@@ -303,9 +310,10 @@ def told(history: History, broken: Broken) -> Iterator[str]:
     number = 0
     for event in history:
         match event:
-            case Arrive(prompt, params):
+            case Arrive(prompt, params, priority):
                 stops = f", stops {params.stops}" if params.stops else ""
-                yield f"  request {number}: {prompt}, at most {params.max_new} tokens{stops}"
+                rank = f", priority {priority}" if priority else ""
+                yield f"  request {number}: {prompt}, at most {params.max_new} tokens{stops}{rank}"
                 number += 1
             case Abort(which):
                 yield f"  abort the request at place {which} of those that have not ended"

@@ -25,13 +25,16 @@ from conformance.engines.vllm import PACKAGE, REMEDY
 from conformance.harnesses.planned import Finished, Group, Pages, Plan, Row
 from spec.vocabulary import INVALID, FinishReason, Request
 
-SIZE: Final = 4
+SIZE: Final = 2
+"""Cells in a page; a chunk has several, so that some are left if a page of them is taken."""
 FULL: Final = (Group(SIZE),)
-HYBRID: Final = (Group(SIZE), Group(SIZE, window=6))
-PAGES: Final = {FULL: 8, HYBRID: 14}
+HYBRID: Final = (Group(SIZE), Group(SIZE, window=5))
+PAGES: Final = {FULL: 16, HYBRID: 34}
 SLOTS: Final = 3
-TOKENS: Final = 10
-MAX_LEN: Final = 24
+TOKENS: Final = 16
+CHUNK: Final = 8
+"""The most tokens of one prompt in a step, so that a step reads parts of several prompts."""
+MAX_LEN: Final = 32
 _SCHEDULER: Final = "vllm.v1.core.sched.scheduler"
 _ASYNC: Final = "vllm.v1.core.sched.async_scheduler"
 _CONFIG: Final = "vllm.config"
@@ -52,7 +55,9 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
 """The calls, with the parameters of vllm-tpu 0.32.0."""
 
 
-_GRAMMAR: Final = SimpleNamespace(accept_tokens=lambda *_: True)
+_GRAMMAR: Final = SimpleNamespace(
+    accept_tokens=lambda *_: True, should_advance=lambda *_, **__: False
+)
 """Stands in for the manager of structured outputs, which none of the requests has."""
 
 
@@ -76,10 +81,20 @@ def make_hybrid_async() -> "Scheduler":
     return Scheduler(HYBRID, lag=1)
 
 
+def make_priority() -> "Scheduler":
+    """The first one, in which a request of a higher priority takes the blocks of others."""
+    return Scheduler(FULL, lag=0, policy="priority")
+
+
+def make_priority_async() -> "Scheduler":
+    """The second one with priorities."""
+    return Scheduler(FULL, lag=1, policy="priority")
+
+
 class Scheduler:
     """See `conformance.harnesses.planned.Schedules`. Raises InvalidInput without vLLM 0.32.0."""
 
-    def __init__(self, groups: tuple[Group, ...], *, lag: int) -> None:
+    def __init__(self, groups: tuple[Group, ...], *, lag: int, policy: str = "fcfs") -> None:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         drift.require_installed(
             PACKAGE, _SCHEDULER, allowed="vllm-tpu 0.32.0, installed", remedy=REMEDY
@@ -95,13 +110,16 @@ class Scheduler:
         name = f"{_ASYNC}:AsyncScheduler" if lag else f"{_SCHEDULER}:Scheduler"
         module, _, kind = name.partition(":")
         self.scheduler = getattr(import_module(module), kind)(
-            _config(self.pages, lag=lag), _cache_config(groups), _GRAMMAR, block_size=SIZE
+            _config(self.pages, lag=lag, policy=policy),
+            _cache_config(groups),
+            _GRAMMAR,
+            block_size=SIZE,
         )
         self._open = deque[Any]()
         self._tables = dict[str, list[list[int]]]()
         self._texts = dict[str, tuple[int, ...]]()
 
-    def arrive(self, request: Request) -> None:
+    def arrive(self, request: Request, *, priority: int) -> None:
         """Queue a request."""
         params = import_module("vllm").SamplingParams(
             max_tokens=request.params.max_new,
@@ -116,6 +134,7 @@ class Scheduler:
                 params,
                 None,
                 arrival_time=float(request.id),
+                priority=priority,
                 block_hasher=self._hasher,
             )
         )
@@ -218,7 +237,7 @@ def _cache_config(groups: tuple[Group, ...]) -> Any:
     return interface.KVCacheConfig(PAGES[groups] + 1, [], named)
 
 
-def _config(pages: int, *, lag: int) -> Any:
+def _config(pages: int, *, lag: int, policy: str) -> Any:
     config = import_module(_CONFIG)
     cache = config.CacheConfig(block_size=SIZE, enable_prefix_caching=True)
     cache.num_gpu_blocks = pages + 1
@@ -231,6 +250,8 @@ def _config(pages: int, *, lag: int) -> Any:
             is_encoder_decoder=False,
             enable_chunked_prefill=True,
             async_scheduling=bool(lag),
+            policy=policy,
+            long_prefill_token_threshold=CHUNK,
         ),
         device_config=config.DeviceConfig(device="cpu"),
     )
@@ -238,11 +259,14 @@ def _config(pages: int, *, lag: int) -> Any:
         max_model_len=MAX_LEN,
         is_encoder_decoder=False,
         uses_mrope=False,
+        uses_xdrope=False,
         runner_type="generate",
         is_diffusion=False,
         supports_multimodal_inputs=False,
         return_sampling_mask=False,
         multimodal_config=None,
+        is_multimodal_model=False,
+        enable_return_routed_experts=False,
     )
     object.__setattr__(whole, "model_config", stands_in)
     return whole

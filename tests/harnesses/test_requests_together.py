@@ -216,7 +216,7 @@ SECONDS = 1.0
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the clock, so that results do not depend on the load of the machine."""
-    monkeypatch.setattr(requests, "monotonic", count(step=0.01).__next__)
+    monkeypatch.setattr(search, "monotonic", count(step=0.01).__next__)
 
 
 def factory(

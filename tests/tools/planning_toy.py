@@ -20,7 +20,7 @@ BUGS: Final = {
     "an aborted request stays in its slot": "FENCE",
     "an aborted request keeps its pages": "CONS",
     "the late result of an ended request is taken": "OUT",
-    "a request that fits is not begun": "PROG",
+    "a request that once did not fit is not begun": "PROG",
     "a row lacks its last page": "ROW",
     "a page is given twice in a step": "WX",
 }
@@ -54,10 +54,12 @@ class Toy:
         self.pages, self.slots, self.tokens, self.max_len = 6, 3, 5, 9
         self.counts, self.index = [0] * self.pages, dict[Tokens, int]()
         self.waiting, self.running = list[Job](), list[Job]()
+        self.stuck = False
         self.open, self.owed = deque[list[tuple[Job, int]]](), list[int]()
 
-    def arrive(self, request: Request) -> None:
-        """Queue a request."""
+    def arrive(self, request: Request, *, priority: int) -> None:
+        """Queue a request; the toy has no priorities."""
+        del priority
         self.waiting.append(Job(request, request.prompt))
 
     def abort(self, request: int) -> None:
@@ -100,7 +102,7 @@ class Toy:
 
     def _begin(self, budget: int, step: list[tuple[Job, int]]) -> list[Row]:
         rows = list[Row]()
-        while self.waiting and len(self.running) < self.slots and budget > 0:
+        while self.waiting and len(self.running) < self.slots and budget > 0 and not self.stuck:
             job = self.waiting[0]
             hit = self._hit(job)
             wanted = min(budget, len(job.text) - len(hit) * 2)
@@ -108,12 +110,10 @@ class Toy:
                 wanted = min(budget + len(hit) * 2, len(job.text) - len(hit) * 2)
             self._hold(job, hit)
             if self.bug == "a preempted request keeps its length" and job.kept:
-                job.computed, wanted = job.kept, 1
+                job.computed, wanted = min(job.kept, len(job.text) - 1), 1
             if not self._grow(job, job.computed + wanted):
                 self._release(job)
-                if self.bug == "a request that fits is not begun":
-                    self.waiting.append(self.waiting.pop(0))
-                    self.tokens = 0
+                self.stuck = self.bug == "a request that once did not fit is not begun"
                 break
             self.running.append(self.waiting.pop(0))
             rows.append(self._planned(job, wanted, step))
