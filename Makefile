@@ -17,6 +17,7 @@ ENGINE_PYTHON ?= $(firstword $(shell for one in python3.12 python3.13 python3.14
   $(HOME)/.pyenv/versions/3.1[2-9].*/bin/python; do $$one -c $(NEWER_312) 2>&- && echo $$one; done))
 NEWER_312 = 'import sys; sys.exit(sys.version_info < (3, 12))'
 ENGINE_SECONDS ?= 40
+VLLM ?= 0.25.0
 LEVANTER_SECONDS ?= 150
 # mini-sglang is not on the package index: a commit of its repository is installed.
 MINI_SGLANG ?= git+https://github.com/sgl-project/mini-sglang@20fcd7f3c6a1898a61139fae1c97cc7a40bd8d66
@@ -39,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
   preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
-  engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers engine-mini-sglang
+  engine-sglang-jax engine-vllm engine-vllm-release engine-lmdeploy engine-transformers engine-mini-sglang
 
 plant kernel grid compare peers recording engine-levanter engine-levanter-2025 \
   engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers engine-mini-sglang: \
@@ -153,6 +154,15 @@ engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1,
 	for made in make make_async make_hybrid make_hybrid_async; do $(PLANS):$$made || exit $$?; done
 	for made in make_priority make_priority_async; do $(PLANS):$$made --seconds 300 --seed 1; test $$? -eq 1 || \
 	  { echo "make: $$made does not fail any more; its page is out of date" >&2; exit 1; }; done
+
+engine-vllm-release: export VLLM_LOGGING_LEVEL = ERROR
+engine-vllm-release: .venv-vllm/.done ## drive the scheduler of an older release of vLLM, such as VLLM=0.23.0
+	test -d .venv-vllm/$(VLLM) || VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$(VLLM) \
+	  .venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --no-binary vllm-tpu \
+	  --target .venv-vllm/$(VLLM) vllm-tpu==$(VLLM) gguf==0.19.0 einops==0.8.2
+	for made in make_release make_release_async; do PYTHONPATH=.venv-vllm/$(VLLM) \
+	  .venv-vllm/bin/python -m conformance.harnesses.plans --seconds $(ENGINE_SECONDS) --seed 1 \
+	  conformance.harnesses.vllm_scheduler:$$made || exit $$?; done
 
 engine-lmdeploy: .venv-lmdeploy/.done ## rerun the known findings in lmdeploy, then fuzz the rest
 	.venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py

@@ -9,7 +9,7 @@ the oldest gets a token into every round, and each request ends. Source: docs/so
 "Continuous batching" and "Preemption".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -174,12 +174,15 @@ def running(state: State, jobs: Jobs) -> tuple[int, ...]:
     return tuple(name for name in names if slots_of_request(state, name))
 
 
-def ranks(state: State, jobs: Jobs) -> dict[int, int]:
+def ranks(state: State, jobs: Jobs, arrived: Iterable[int]) -> dict[int, int]:
     """How many tokens of each request are still to be written and drawn at most, by arrival.
 
-    The rank of the oldest request falls in every turn, or it has ended.
+    The rank of the oldest request falls in every turn that begins with room for an output, or it
+    has ended. arrived: the ids in order of arrival, which the caller keeps: the order of the jobs
+    is the scheduler's own.
     """
-    return {job.request.id: _remaining(state, job) for job in jobs}
+    found = {job.request.id: _remaining(state, job) for job in jobs}
+    return {name: found[name] for name in arrived if name in found}
 
 
 def oldest_stalls(before: dict[int, int], after: dict[int, int]) -> bool:

@@ -22,7 +22,8 @@ def violation(machine: Machine, state: State) -> str | None:
         return None
     if scheduler.pages_needed(machine, state, jobs[0].request) > state.geometry.pages:
         return None
-    before, after = scheduler.ranks(state, jobs), state
+    arrived = [job.request.id for job in jobs]
+    before, after = scheduler.ranks(state, jobs, arrived), state
 
     def do(action: Action) -> State:
         nonlocal after
@@ -33,7 +34,7 @@ def violation(machine: Machine, state: State) -> str | None:
         jobs = scheduler.turn(machine, state, jobs, do)
     except Refused as error:
         return f"the scheduler takes an action that is refused: {error}"
-    ranks = scheduler.ranks(after, jobs)
+    ranks = scheduler.ranks(after, jobs, arrived)
     if scheduler.oldest_stalls(before, ranks):
         return f"the oldest request goes no further: {before}, then {ranks}"
     return None

@@ -89,7 +89,10 @@ class Schedules(Protocol):
         ...
 
     def forget(self) -> None:
-        """Forget the contents of pages that no request names, if prefixes are kept."""
+        """Forget the contents of all pages: what was written before is never read again.
+
+        Requests that run are preempted. What open steps have drawn may be kept or dropped.
+        """
         ...
 
     def held(self) -> Sequence[int]:

@@ -42,10 +42,12 @@ NEEDED: Final = (
     *("chunk inside a page", "chunk at a page boundary", "chunks beside decodes"),
     *("aborted while it waits", "aborted while it runs", "aborted with a step open"),
     *("stopped", "reached its limit", "longest sequence", "pool full", "forgotten"),
+    "forgotten while requests run",
 )
 """The coverage that a run needs to hold."""
 NEEDED_OF_LAG: Final = ("several steps open", "late result of an aborted request",
-                        "late result of an ended request")  # fmt: skip
+                        "late result of an ended request",
+                        "forgotten with a step open")  # fmt: skip
 """The same for an engine whose steps may be open when another is dispatched."""
 MOST_EMPTY: Final = 10
 """So many plans without a row may follow each other, such as those that only preempt."""
@@ -81,7 +83,7 @@ class Deliver:
 
 @frozen
 class Forget:
-    """Pages that no request names are forgotten."""
+    """The contents of all pages are forgotten, as after a change of the weights."""
 
 
 Event = Arrive | Abort | Dispatch | Deliver | Forget
@@ -125,9 +127,12 @@ class Run:
                 self.dispatch()
             case Deliver() if self.open:
                 self.deliver()
-            case Forget() if not self.began.keys() & self.live.keys():
+            case Forget():
                 self.engine.forget()
-                self.seen["forgotten"] += 1
+                self.worker.cells.clear()
+                runs = bool(self.began.keys() & self.live.keys())
+                self.seen["forgotten while requests run" if runs else "forgotten"] += 1
+                self.seen["forgotten with a step open"] += bool(self.open)
 
     def drain(self) -> None:
         """Serve all requests to their end; raises Broken."""

@@ -91,15 +91,28 @@ def make_priority_async() -> "Scheduler":
     return Scheduler(FULL, lag=1, policy="priority")
 
 
+def make_release() -> "Scheduler":
+    """The first one of whichever release is installed: its calls are not compared with 0.32.0."""
+    return Scheduler(FULL, lag=0, pinned=False)
+
+
+def make_release_async() -> "Scheduler":
+    """The second one of whichever release is installed."""
+    return Scheduler(FULL, lag=1, pinned=False)
+
+
 class Scheduler:
     """See `conformance.harnesses.planned.Schedules`. Raises InvalidInput without vLLM 0.32.0."""
 
-    def __init__(self, groups: tuple[Group, ...], *, lag: int, policy: str = "fcfs") -> None:
+    def __init__(
+        self, groups: tuple[Group, ...], *, lag: int, policy: str = "fcfs", pinned: bool = True
+    ) -> None:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         drift.require_installed(
             PACKAGE, _SCHEDULER, allowed="vllm-tpu 0.32.0, installed", remedy=REMEDY
         )
-        drift.require(PACKAGE, CALLS, remedy=REMEDY)
+        if pinned:
+            drift.require(PACKAGE, CALLS, remedy=REMEDY)
         self.groups: Sequence[Group] = groups
         self.pages, self.slots, self.tokens, self.max_len = PAGES[groups], SLOTS, TOKENS, MAX_LEN
         self.lag = lag
@@ -168,8 +181,8 @@ class Scheduler:
         return ended
 
     def forget(self) -> None:
-        """Reset the prefix cache."""
-        self.scheduler.reset_prefix_cache()
+        """Reset the prefix cache, and preempt what runs."""
+        self.scheduler.reset_prefix_cache(reset_running_requests=True)
 
     def held(self) -> Sequence[int]:
         """The blocks with a count, but for the one that stands for none."""

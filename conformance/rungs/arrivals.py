@@ -36,10 +36,11 @@ def serve_arrivals(session: Session, drawn: int) -> Step:
         return session.rules["read_in_parts"](session, drawn)
     session.take(Reset())
     jobs: scheduler.Jobs = ()
+    arrived = list[int]()
     try:
         for _ in range(rng.randrange(4, MOST_TURNS)):
-            jobs = _arrivals(session, machine, jobs, rng)
-            jobs = _turn(session, machine, jobs)
+            jobs = _arrivals(session, machine, jobs, arrived, rng)
+            jobs = _turn(session, machine, jobs, arrived)
             if rng.randrange(2):
                 session.take(TakeOutputs())
     except _NotDone:
@@ -48,15 +49,20 @@ def serve_arrivals(session: Session, drawn: int) -> Step:
 
 
 def _arrivals(
-    session: Session, machine: Machine, jobs: scheduler.Jobs, rng: Random
+    session: Session, machine: Machine, jobs: scheduler.Jobs, arrived: list[int], rng: Random
 ) -> scheduler.Jobs:
-    """The jobs, and perhaps those of requests that arrive now, if they could run alone."""
+    """The jobs, and perhaps those of requests that arrive now, if they could run alone.
+
+    Their ids are appended to `arrived`.
+    """
     for _ in range(rng.randrange(3)):
         if sum(job.kept is not None for job in jobs) < MOST_WAITING:
+            request = _request(session, rng)
             try:
-                jobs = scheduler.arrive(machine, session.state, jobs, _request(session, rng))
+                jobs = scheduler.arrive(machine, session.state, jobs, request)
             except Refused:
                 continue
+            arrived.append(request.id)
     return jobs
 
 
@@ -81,7 +87,9 @@ def _request(session: Session, rng: Random) -> Request:
     return Request(id=session.next_id(), prompt=prompt, params=params, n_generations=choices)
 
 
-def _turn(session: Session, machine: Machine, jobs: scheduler.Jobs) -> scheduler.Jobs:
+def _turn(
+    session: Session, machine: Machine, jobs: scheduler.Jobs, arrived: list[int]
+) -> scheduler.Jobs:
     def do(action: Action) -> State:
         before = session.state
         session.take(action)
@@ -90,9 +98,9 @@ def _turn(session: Session, machine: Machine, jobs: scheduler.Jobs) -> scheduler
         return session.state
 
     state = session.state
-    before = scheduler.ranks(state, jobs)
+    before = scheduler.ranks(state, jobs, arrived)
     jobs = scheduler.turn(machine, state, jobs, do)
-    after = scheduler.ranks(session.state, jobs)
+    after = scheduler.ranks(session.state, jobs, arrived)
     room = len(state.outputs) < state.limits.outputs
     if room and scheduler.oldest_stalls(before, after):
         raise AssertionError(f"PROG: the oldest request goes no further: {before}, then {after}")

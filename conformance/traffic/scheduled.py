@@ -40,6 +40,7 @@ class Scheduled:
     tokens: int = 0
     rounds: int = 0
     jobs: scheduler.Jobs = ()
+    _arrived: list[int] = field(factory=list)
     _preempted: set[int] = field(factory=set)
     _overtaken: Counter[int] = field(factory=Counter)
 
@@ -63,19 +64,21 @@ class Scheduled:
         for request in arrivals:
             known[request.id] = request
             self._arrive(lockstep, request)
-        before = scheduler.ranks(lockstep.state, self.jobs)
+        before = scheduler.ranks(lockstep.state, self.jobs, self._arrived)
         taken = partial(self._take, lockstep, do)
         self.jobs = scheduler.turn(lockstep.machine, lockstep.state, self.jobs, taken)
-        after = scheduler.ranks(lockstep.state, self.jobs)
+        after = scheduler.ranks(lockstep.state, self.jobs, self._arrived)
         if scheduler.oldest_stalls(before, after):
             seen = lockstep.seen
             raise Violation("PROG", NO_FURTHER, action=MixedRound(()), before=seen, after=seen)
         self._overtaken.update(scheduler.overtaken(before, after))
+        self._arrived = [*after]
         return len(arrivals)
 
     def _arrive(self, lockstep: Lockstep, request: Request) -> None:
         try:
             self.jobs = scheduler.arrive(lockstep.machine, lockstep.state, self.jobs, request)
+            self._arrived.append(request.id)
         except Refused as refused:
             reasons = {refusal.reason for refusal in refused.refusals}
             raise too_small(reasons, of=f"request {request.id}") from None

@@ -127,6 +127,7 @@ class Served:
         self.kinds, self.wrong = Counter[type](), list[str]()
         self.overtaken = Counter[int]()
         self._machine, self._jobs = case.machine, ()
+        self._arrived = [one.id for one in case.requests]
         self._state = case.new
         self._outputs = dict[tuple[int, int], object]()
         draws, coming = Random(case.seed), list(case.requests)
@@ -152,9 +153,10 @@ class Served:
         return self._state
 
     def _turn(self) -> None:
-        before = scheduler.ranks(self._state, self._jobs)
+        before = scheduler.ranks(self._state, self._jobs, self._arrived)
         self._jobs = scheduler.turn(self._machine, self._state, self._jobs, self._do)
-        after, oldest = scheduler.ranks(self._state, self._jobs), next(iter(before))
+        after = scheduler.ranks(self._state, self._jobs, self._arrived)
+        oldest = next(iter(before))
         stalls = after.get(oldest, 0) >= before[oldest]
         assert stalls == scheduler.oldest_stalls(before, after)
         if stalls:
@@ -215,8 +217,8 @@ def test_every_order_of_arrival_goes_on() -> None:
         if jobs:
             after, oldest = Turn(state), jobs[0].request.id
             left = scheduler.turn(MACHINE, state, jobs, after.do)
-            rank = scheduler.ranks(after.state, left).get(oldest, 0)
-            assert rank < scheduler.ranks(state, jobs)[oldest]
+            rank = scheduler.ranks(after.state, left, [oldest]).get(oldest, 0)
+            assert rank < scheduler.ranks(state, jobs, [oldest])[oldest]
             preempted += any(isinstance(action, Preempt) for action in after.actions)
             if after.state.outputs:
                 after.do(TakeOutputs())
@@ -402,7 +404,8 @@ def test_a_rule_that_asks_for_one_victim_deadlocks(monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         after = Turn(state)
         left = scheduler.turn(MACHINE, state, jobs, after.do)
-        assert scheduler.ranks(after.state, left) == scheduler.ranks(state, jobs)
+        names = [job.request.id for job in jobs]
+        assert scheduler.ranks(after.state, left, names) == scheduler.ranks(state, jobs, names)
         state, jobs = after.state, left
 
 
@@ -438,7 +441,18 @@ def cut_short(machine: Machine, state: State, jobs: scheduler.Jobs) -> tuple[Act
     return actions
 
 
+def goes_last(
+    machine: Machine, state: State, jobs: scheduler.Jobs, do: scheduler.Do
+) -> tuple[State, scheduler.Jobs]:
+    """A wrong order: a preempted request goes on after all that have arrived since."""
+    state, left = RIGHT_ROUND(machine, state, jobs, do)
+    ran = {job.request.id for job in jobs if job.kept is None}
+    preempted = [job for job in left if job.kept is not None and job.request.id in ran]
+    return state, (*(job for job in left if job not in preempted), *preempted)
+
+
 RIGHT_BEGIN, RIGHT_NEXT_ROUND = scheduler._begin, scheduler.next_round
+RIGHT_ROUND = scheduler._round
 
 
 @pytest.mark.parametrize(
@@ -448,6 +462,7 @@ RIGHT_BEGIN, RIGHT_NEXT_ROUND = scheduler._begin, scheduler.next_round
         ("_begin", skips, range(40)),
         ("next_round", cut_short, range(40)),
         ("_stopped", forgets, range(40, 60)),
+        ("_round", goes_last, range(250)),
         ("_waits", lambda _machine, _state, _slot: True, range(20)),
     ],
 )

@@ -23,6 +23,7 @@ BUGS: Final = {
     "a request that once did not fit is not begun": "PROG",
     "a row lacks its last page": "ROW",
     "a page is given twice in a step": "WX",
+    "what runs goes on after all is forgotten": "READ",
 }
 """For each bug the clause that it violates, if the steps of the toy may be open."""
 
@@ -69,7 +70,9 @@ class Toy:
                 self._end(job)
 
     def forget(self) -> None:
-        """Forget all prefixes."""
+        """Preempt what runs, and forget all prefixes."""
+        while self.running and self.bug != "what runs goes on after all is forgotten":
+            self._preempt(self.running[-1])
         self.index.clear()
 
     def held(self) -> list[int]:
