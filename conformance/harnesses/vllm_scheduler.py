@@ -86,11 +86,6 @@ def make_priority() -> "Scheduler":
     return Scheduler(FULL, lag=0, policy="priority")
 
 
-def make_priority_async() -> "Scheduler":
-    """The second one with priorities."""
-    return Scheduler(FULL, lag=1, policy="priority")
-
-
 def make_release() -> "Scheduler":
     """The first one of whichever release is installed: its calls are not compared with 0.32.0."""
     return Scheduler(FULL, lag=0, pinned=False)
