@@ -7,13 +7,14 @@ import pytest
 from deep import deep_after
 from planning_toy import BUGS, Toy
 
-from conformance.harnesses import plans, search
+from conformance.engines import drift, vllm
+from conformance.harnesses import plans, search, vllm_scheduler
 from conformance.harnesses.planned import Group, Row, Worker
 from conformance.harnesses.plans import Abort, Arrive, Deliver, Dispatch, Forget
 from conformance.harnesses.workloads import Broken
 from conformance.verdict import Verdict
 from spec import model
-from spec.vocabulary import INVALID, Params, Tokens
+from spec.vocabulary import INVALID, InvalidInput, Params, Tokens
 
 SECONDS = 4.0
 """Seconds of a clock that advances by 0.01 at each reading, of which each history takes one."""
@@ -130,3 +131,11 @@ def test_every_shorter_history_is_smaller() -> None:
 
     assert len(shorter) > 8
     assert all(size(one) < size(whole) for one in shorter)
+
+
+@pytest.mark.skipif(drift.installed(vllm.PACKAGE), reason="NOT CHECKED, vLLM is installed")
+@pytest.mark.parametrize("make", [vllm_scheduler.make, vllm_scheduler.make_release_async])
+def test_without_vllm_it_is_said_how_to_install_it(make: plans.Makes) -> None:
+    """Bad input, with the target that installs it."""
+    with pytest.raises(InvalidInput, match=r"No module named.*make engine-vllm"):
+        make()
