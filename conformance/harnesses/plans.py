@@ -31,7 +31,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from conformance.fuzzing.campaign import HOME
 from conformance.harnesses import command
 from conformance.harnesses.planned import Finished, Plan, Schedules, Worker
-from conformance.harnesses.search import Search
+from conformance.harnesses.search import Search, lacking
 from conformance.harnesses.workloads import COMMON, Broken
 from conformance.verdict import Verdict
 from spec.machines import naive
@@ -350,11 +350,7 @@ def check(make: Makes, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
     if found.least is not None:
         print("\n".join(told(*found.least)))
         return Verdict.FAILS, found.count
-    for name, count in sorted(found.seen.items()):
-        print(f"  {count:>8}  {name}")
-    missing = [name for name in needed(engine) if not found.seen[name]]
-    for name in missing:
-        print(f"not reached: {name}")
+    missing = lacking(found.seen, needed(engine))
     return Verdict.UNDECIDED if missing else Verdict.HOLDS, found.count
 
 

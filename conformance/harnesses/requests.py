@@ -27,7 +27,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from conformance.fuzzing.campaign import HOME
 from conformance.harnesses import command
-from conformance.harnesses.search import Search
+from conformance.harnesses.search import Search, lacking
 from conformance.harnesses.workloads import (
     Answers,
     Broken,
@@ -247,11 +247,7 @@ def check(make: Factory, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
     if found.least is not None:
         print("\n".join(told(*found.least)))
         return Verdict.FAILS, found.count
-    for name, count in sorted(found.seen.items()):
-        print(f"  {count:>8}  {name}")
-    missing = [name for name in needed(engine) if not found.seen[name]]
-    for name in missing:
-        print(f"not reached: {name}")
+    missing = lacking(found.seen, needed(engine))
     for name in gone:
         print(f"not found again, so its page may be out of date: {name}")
     return Verdict.UNDECIDED if missing or gone else Verdict.HOLDS, found.count

@@ -1,7 +1,7 @@
 """A search among random histories of one engine, and the shrinking of what it finds."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
@@ -71,6 +71,16 @@ class Search(Generic[H]):
                 self.least = fewer, found
                 return True
         return False
+
+
+def lacking(seen: Counter[str], needed: Iterable[str]) -> list[str]:
+    """Print how often each thing was reached; return what is needed and was not, printed too."""
+    for name, count in sorted(seen.items()):
+        print(f"  {count:>8}  {name}")
+    missing = [name for name in needed if not seen[name]]
+    for name in missing:
+        print(f"not reached: {name}")
+    return missing
 
 
 class _Over(BaseException):

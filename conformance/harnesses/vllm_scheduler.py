@@ -202,8 +202,8 @@ class Scheduler:
             if name in cached.resumed_req_ids:
                 self._tables[name] = [list(group) for group in blocks]
                 text = tuple(cached.all_token_ids[name])
-            else:
-                for table, more in zip(self._tables[name], blocks or (), strict=False):
+            elif blocks is not None:
+                for table, more in zip(self._tables[name], blocks, strict=True):
                     table.extend(more)
             rows.append(self._row(planned, name, computed, text))
         return rows
