@@ -96,8 +96,10 @@ def _cells(
     asked = ["PROG"] if asks_progress(chosen) else []
     report.count(invariants=[*judged, *asked, "RESET", "ATOMIC", *chosen.machine.edges])
     if asked:
-        report.skip("PROG, in states with full outputs or too few pages for the oldest request",
-                    why="nobody can end with full outputs, and no such request arrives")  # fmt: skip
+        report.skip(
+            "PROG, in states with full outputs or too few pages for the oldest request",
+            why="nobody can end with full outputs, and no such request arrives",
+        )
     if hidden:
         report.skip(", ".join(hidden), why=f"the rung {arguments.rung} has no such fields")
     report.skip("ATOMIC: refusals for lack of a queue entry, an output or length", why=graphs.ROOM)
