@@ -44,16 +44,16 @@ LISTED: Final = Rule(
 )
 
 
-def slot(setup: Setup, given: int, *, name: str = "slot") -> np.int32:
-    """A slot id, or -1 for one that is out of range."""
+def slot(given: int, *, name: str = "slot") -> np.int32:
+    """A slot id, or -1 for one out of range that no int32 holds, or that means any slot."""
     SLOT.require(name, given)
-    return np.int32(given if 0 <= given < setup.geometry.slots else -1)
+    return np.int32(given if -INVALID <= given < INVALID else -1)
 
 
-def slot_or_any(setup: Setup, given: int | None, *, name: str = "slot") -> np.int32:
+def slot_or_any(given: int | None, *, name: str = "slot") -> np.int32:
     """A slot id, INVALID for None, or -1 for an id that is out of range."""
     SLOT_OR_ANY.require(name, given)
-    return np.int32(INVALID) if given is None else slot(setup, given, name=name)
+    return np.int32(INVALID) if given is None else slot(given, name=name)
 
 
 def number(name: str, given: int) -> np.int32:
@@ -80,7 +80,7 @@ def batch(setup: Setup, entries: Sequence[tuple[int, int] | None]) -> tuple[Ints
     positions = np.zeros((width,), np.int32)
     for index, entry in enumerate(entries):
         if entry is not None:
-            slots[index] = slot(setup, entry[0])
+            slots[index] = slot(entry[0])
             positions[index] = entry[1] if 0 <= entry[1] < INVALID else -1
     return slots, positions
 

@@ -185,7 +185,7 @@ class Engine:
         context: what beside its tokens decides what its cells hold, such as an adapter; pages are
         found again under the same context alone.
         """
-        given = arguments.slot_or_any(self.setup, slot)
+        given = arguments.slot_or_any(slot)
         return int(self._call("reserve", given, arguments.number("context", context))[0])
 
     def assign(
@@ -195,7 +195,7 @@ class Engine:
         arguments.check_params(self.setup, params)
         arguments.number("request", request)
         given = (
-            arguments.slot(self.setup, slot),
+            arguments.slot(slot),
             arguments.number("choice", choice),
             *arguments.prompt(self.setup, prompt),
         )
@@ -213,14 +213,14 @@ class Engine:
 
     def clone(self, parent: int, child: int | None = None, *, choice: int) -> int:
         """Clone a slot into another, or the lowest unused one; returns it."""
-        parent_id = arguments.slot(self.setup, parent, name="parent")
-        child_id = arguments.slot_or_any(self.setup, child, name="child")
+        parent_id = arguments.slot(parent, name="parent")
+        child_id = arguments.slot_or_any(child, name="child")
         number = arguments.number("choice", choice)
         return int(self._call("clone", parent_id, child_id, number)[0])
 
     def free(self, slot: int) -> None:
         """Free a slot."""
-        self._call("free", arguments.slot(self.setup, slot))
+        self._call("free", arguments.slot(slot))
 
     def free_finished(self) -> None:
         """Free every finished slot."""
@@ -228,7 +228,7 @@ class Engine:
 
     def enqueue(self, slot: int, token: int) -> None:
         """Append a known token to a slot, and queue it."""
-        self._call("enqueue", arguments.slot(self.setup, slot), arguments.token(self.setup, token))
+        self._call("enqueue", arguments.slot(slot), arguments.token(self.setup, token))
 
     def pack(self) -> tuple[tuple[int, int, int], ...]:
         """Take tokens from the queue: (token, slot, position), by slot, then position."""
@@ -238,48 +238,48 @@ class Engine:
 
     def purge(self, slot: int) -> None:
         """Drop the queued tokens of a slot."""
-        self._call("purge", arguments.slot(self.setup, slot))
+        self._call("purge", arguments.slot(slot))
 
     def propose(self, slot: int, tokens: Tokens) -> None:
         """Add draft tokens after the tokens of a slot, and queue them."""
         given = arguments.prompt(self.setup, tokens, name="tokens")
-        self._call("propose", arguments.slot(self.setup, slot), *given)
+        self._call("propose", arguments.slot(slot), *given)
 
     def commit(self, slot: int, length: int) -> None:
         """Make the written cells of a slot below `length` final, and drafts there known."""
-        self._call("commit", arguments.slot(self.setup, slot), arguments.number("length", length))
+        self._call("commit", arguments.slot(slot), arguments.number("length", length))
 
     def truncate(self, slot: int, length: int) -> None:
         """Cut off cells and drafts of a slot from `length` on; release the emptied pages."""
-        self._call("truncate", arguments.slot(self.setup, slot), arguments.number("length", length))
+        self._call("truncate", arguments.slot(slot), arguments.number("length", length))
 
     def release(self, slot: int, before: int) -> None:
         """Release the whole pages of a slot before position `before`, which no query sees again.
 
         With a window of w positions `before` is at most `committed - w + 1`; without one it is 0.
         """
-        self._call("release", arguments.slot(self.setup, slot), arguments.number("before", before))
+        self._call("release", arguments.slot(slot), arguments.number("before", before))
 
     def hit(self, slot: int, length: int) -> None:
         """Begin a slot with the pages of the index that hold its first `length` tokens."""
-        self._call("hit", arguments.slot(self.setup, slot), arguments.number("length", length))
+        self._call("hit", arguments.slot(slot), arguments.number("length", length))
 
     def share_prefix(self, parent: int, slot: int, length: int) -> None:
         """Begin a slot with the pages of another one that hold its first `length` tokens."""
         self._call(
             "share",
-            arguments.slot(self.setup, parent, name="parent"),
-            arguments.slot(self.setup, slot),
+            arguments.slot(parent, name="parent"),
+            arguments.slot(slot),
             arguments.number("length", length),
         )
 
     def publish(self, slot: int, length: int) -> None:
         """Enter the whole pages of a slot below `length`, which are committed, in the index."""
-        self._call("publish", arguments.slot(self.setup, slot), arguments.number("length", length))
+        self._call("publish", arguments.slot(slot), arguments.number("length", length))
 
     def merge(self, slot: int, entry: int) -> None:
         """Move a row entry of a slot to the page of the index with the same key."""
-        self._call("merge", arguments.slot(self.setup, slot), arguments.number("entry", entry))
+        self._call("merge", arguments.slot(slot), arguments.number("entry", entry))
 
     def evict(self, tokens: Tokens, *, context: int = 0) -> None:
         """Remove the idle page with this key, and all that extend it, from the index."""
@@ -318,7 +318,7 @@ class Engine:
     def replay(self, slot: int, tokens: Tokens) -> None:
         """Make tokens known that a slot had drawn before. Chunks read them; none is drawn."""
         given = arguments.prompt(self.setup, tokens, name="tokens")
-        self._call("replay", arguments.slot(self.setup, slot), *given)
+        self._call("replay", arguments.slot(slot), *given)
 
     def generate(self) -> tuple[int, Reason | None]:
         """Run at most `limits.rounds` rounds: the number done, and why the next one was refused."""
@@ -401,7 +401,9 @@ class Engine:
         report = hold_interrupts(lambda: self._bind(run, rest))
         code, seen, allowed = report[:3].tolist()
         if code:
-            raise refused([Refusal(Reason(code), seen, allowed)])
+            reason = Reason(code)
+            most = f"0 to {allowed}" if reason is Reason.SLOT_RANGE else allowed
+            raise refused([Refusal(reason, seen, most)])
         return report[3:]
 
     def _bind(self, run: Any, rest: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[np.int32]]:

@@ -19,12 +19,15 @@ def visible(query_position: int, kv_len: int, window: int | None = None) -> rang
     """The positions that a query reads: causal, below `kv_len`, and within the window if any.
 
     With a window of w the query sees itself and the w - 1 positions before it. A query at a
-    negative position reads nothing. Raises InvalidInput for a window below 1. Source:
-    docs/sources.md, "Masking of stale cells".
+    negative position reads nothing. Raises InvalidInput for a window that is no integer, 1 or more.
+    Source: docs/sources.md, "Masking of stale cells".
     """
-    if window is not None and window < 1:
+    if window is not None and (type(window) is not int or window < 1):
         raise InvalidInput(
-            "window", seen=window, allowed="1 or more, or None", remedy="Use None for no window."
+            "window",
+            seen=window,
+            allowed="an integer, 1 or more, or None",
+            remedy="Use None for no window.",
         )
     first = 0 if window is None else max(0, query_position - window + 1)
     return range(first, min(query_position + 1, kv_len))

@@ -19,6 +19,7 @@ from spec.vocabulary.geometry import Geometry
 if TYPE_CHECKING:
     from conformance.files.histories import Recorded
     from conformance.fuzzing.campaign import Options, Run
+    from conformance.fuzzing.settings import Setting
     from conformance.history import History
     from conformance.lockstep.run import Finding
     from conformance.lockstep.watchdog import Watchdog
@@ -86,7 +87,8 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         # What was found before is what is being shrunk: it is kept as it stands.
         finding = state.finding or Finding(history, "PROG", message)
         count(state, report)
-        recorded = _recorded(state, finding, arguments)
+        assert state.setting is not None
+        recorded = _recorded(state.setting, finding, arguments)
         counterexamples.report_finding(
             recorded, finding, Path(arguments.corpus), report, sizes=sizes_from(arguments)
         )
@@ -238,34 +240,31 @@ def _keep(
 ) -> None:
     """Shrink the finding, print it, and write its history and its test."""
     from conformance.fuzzing import counterexamples
-    from conformance.fuzzing.shrinking import shrink
+    from conformance.fuzzing.shrinking import shrink_at
     from conformance.lockstep.watchdog import patience_of
 
     assert state.finding is not None
+    assert state.setting is not None
     patience = patience_of(arguments.hang_seconds)
     here = runs_here(arguments.engine, python=arguments.python, in_process=arguments.in_process)
-    make = counterexamples.maker(_recorded(state, state.finding, arguments), factory)
     with report.progress("shrink", total=None):
-        finding = shrink(
-            make,
-            state.finding,
+        setting, finding = shrink_at(
+            *(factory, state.setting, state.finding),
             seconds=SHRINK_SECONDS,
             step_seconds=patience.after_warm_up(here=here, warm_up=state.warm_up_seconds),
             watchdog=watchdog,
         )
-    recorded = _recorded(state, finding, arguments)
-    counterexamples.report_finding(
-        recorded, finding, Path(arguments.corpus), report, sizes=sizes_from(arguments)
-    )
+    recorded = _recorded(setting, finding, arguments)
+    sizes = sizes_from(arguments) + ", with fewer pages" * (setting != state.setting)
+    counterexamples.report_finding(recorded, finding, Path(arguments.corpus), report, sizes=sizes)
 
 
-def _recorded(state: "Run", finding: "Finding", arguments: argparse.Namespace) -> "Recorded":
+def _recorded(setting: "Setting", finding: "Finding", arguments: argparse.Namespace) -> "Recorded":
     from conformance.files.histories import Recorded
 
-    assert state.setting is not None
     return Recorded(
         engine=arguments.engine,
-        **state.setting._asdict(),
+        **setting._asdict(),
         history=finding.history,
         plant=arguments.plant,
         clause=finding.clause,

@@ -12,21 +12,75 @@ from typing import Final
 
 from attrs import evolve
 
+from conformance.fuzzing import settings
 from conformance.fuzzing.folding import named, relabelled, shorter_by_specification
+from conformance.fuzzing.settings import Setting
 from conformance.history import History, Step
 from conformance.lockstep.called import not_new
 from conformance.lockstep.differential import Differences, Pair, PairFactory
 from conformance.lockstep.lockstep import SERVE
 from conformance.lockstep.run import Finding, MakeEngine, TakeAgain, replay
 from conformance.lockstep.watchdog import FIRST_SECONDS, Watchdog
-from conformance.protocol import Profile
+from conformance.protocol import Factory, Profile
 from conformance.rungs.registry import simpler_steps
 from spec.machines import actions as act
+from spec.vocabulary.errors import KvspecError
 
 DIFFERENCE_SECONDS: Final = 5.0
 """How long the history of a permitted difference is shrunk."""
+LONG: Final = 8
+"""A longer history is tried with fewer pages: most of its steps may have to fill the pool."""
 MOST_SLOTS: Final = 64
 """Slot numbers from here on are not changed: some of them are wrong on purpose."""
+
+
+def shrink_at(
+    factory: Factory,
+    setting: Setting,
+    finding: Finding,
+    *,
+    seconds: float,
+    step_seconds: float = FIRST_SECONDS,
+    watchdog: Watchdog | None = None,
+) -> tuple[Setting, Finding]:
+    """The smallest history, and the setting at which it fails: see `shrink`.
+
+    The setting has fewer pages if the history would stay long with all of them.
+    """
+    deadline = time.monotonic() + seconds
+
+    def least(setting: Setting, finding: Finding) -> Finding:
+        make = partial(settings.make, factory, *setting)
+        left = deadline - time.monotonic()
+        return shrink(make, finding, seconds=left, step_seconds=step_seconds, watchdog=watchdog)
+
+    def at(setting: Setting, best: Finding) -> Finding | None:
+        """The smallest finding of a setting, if it is none of more steps."""
+        make = partial(settings.make, factory, *setting)
+        for history in (best.history, finding.history):  # the latter has smaller batches
+            try:
+                found = replay(make, history, seconds=step_seconds, watchdog=watchdog)
+            except KvspecError:  # there is no such engine
+                return None
+            if found is not None and found.clause == best.clause:
+                small = least(setting, found)
+                return small if len(small.history) <= len(best.history) else None
+        return None
+
+    best = least(setting, finding)
+    fewer = setting.geometry.pages // 2 if len(best.history) > LONG else 0
+    try:
+        while fewer and time.monotonic() < deadline:
+            pages = setting.geometry.pages - fewer
+            smaller = setting._replace(geometry=evolve(setting.geometry, pages=pages))
+            found = at(smaller, best)
+            if found is None:
+                fewer //= 2
+            else:
+                setting, best, fewer = smaller, found, pages // 2
+    except KeyboardInterrupt:
+        pass
+    return setting, best
 
 
 def shrink(

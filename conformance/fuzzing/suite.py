@@ -6,7 +6,6 @@ reached every required item. Otherwise it is undecided, and the answer says why.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,7 @@ from conformance.files.histories import Recorded
 from conformance.files.serialisation import clipped
 from conformance.fuzzing import campaign, counterexamples
 from conformance.fuzzing.settings import geometry_source, make
-from conformance.fuzzing.shrinking import shrink
+from conformance.fuzzing.shrinking import shrink_at
 from conformance.history import History
 from conformance.isolation.placement import runs_here
 from conformance.lockstep.not_checked import clauses_not_judged
@@ -173,9 +172,8 @@ def _kept(
     is described by the longer one, saved as well.
     """
     assert state.setting is not None
-    least = shrink(
-        partial(make, factory, *state.setting),
-        found,
+    setting, least = shrink_at(
+        *(factory, state.setting, found),
         seconds=SHRINK_SECONDS,
         step_seconds=patience.after_warm_up(
             here=runs_here(**asdict(where)), warm_up=state.warm_up_seconds
@@ -184,17 +182,18 @@ def _kept(
     )
     lost = set(violated_by(found)) - set(violated_by(least))
     texts: dict[str, str] = {}
-    for finding in (found, least) if lost else (least,):
+    for at, finding in ((state.setting, found), (setting, least))[not lost :]:
         recorded = Recorded(
             engine=where.engine,
-            **state.setting._asdict(),
+            **at._asdict(),
             history=finding.history,
             clause=finding.clause,
             message=finding.message,
             python=where.python,
             in_process=where.in_process,
         )
-        again = f"  at {geometry_to_text(state.setting.geometry)}: {sizes}\n{_kept_as(recorded)}"
+        fewer = ", with fewer pages" * (at != state.setting)
+        again = f"  at {geometry_to_text(at.geometry)}: {sizes}{fewer}\n{_kept_as(recorded)}"
         for clause in violated_by(finding):
             texts[clause] = f"{_described(finding, clause)}\n{again}"
     return texts

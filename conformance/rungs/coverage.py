@@ -65,7 +65,7 @@ from conformance.rungs.record import (
     WHOLE_PAGE,
     WIDE_ROUNDS,
 )
-from conformance.rungs.registry import CORNERS, corners
+from conformance.rungs.registry import CORNERS, corners, refused_corners
 from conformance.rungs.scheduling import CHOICES_SHORT, copies_of_choices
 from conformance.rungs.sharing import SHARED, edge_corners
 from conformance.rungs.window import fewest_released
@@ -171,7 +171,8 @@ class Coverage:
         """
         if reasons:
             short = _short(before, action) if Reason.OUT_OF_PAGES in reasons else ()
-            self.count(type(action), reasons, short)
+            behind = refused_corners(before, action, reasons)
+            self.count(type(action), reasons, [*short, *behind])
             return
         found = [*corners(before, action, after), *self._reuse(before, after)]
         found += _at_edge(before, action)

@@ -124,7 +124,7 @@ def hit(session: Session, drawn: int) -> Step:
         return session.rules["publish"](session, drawn)
     entry, size = digits.one_of(entries), session.state.geometry.page_size
     chain = entry.chain if digits.below(4) else _recombined(entries, digits, size)
-    slot = _begin(session, chain, entry.context, digits)
+    slot = begin(session, chain, entry.context, digits)
     pages = len(chain) // size
     return Hit(slot, (1 + digits.below(pages) if digits.rarely(3) else pages) * size)
 
@@ -149,13 +149,13 @@ def share(session: Session, drawn: int) -> Step:
     if digits.rarely(6):
         session.take(Drop())
     parent, state = parents[0], session.state
-    pages = _whole_pages(state, parent)
+    pages = whole_pages(state, parent)
     text = used(state, parent).tokens[: pages * state.geometry.page_size]
     if digits.rarely(6):
         text = text[::-1]
     if digits.rarely(6) and {Propose, Pack, Allocate, Write} <= session.actions:
         return _share_drafts(session, digits)
-    slot = _begin(session, text, state.contexts[parent], digits)
+    slot = begin(session, text, state.contexts[parent], digits)
     most = 1 + digits.below(pages) if digits.rarely(3) else pages
     return Share(parent, slot, most * state.geometry.page_size)
 
@@ -176,7 +176,7 @@ def _share_drafts(session: Session, digits: Digits) -> Step:
     text = (*held.tokens, *state.proposed[parent])[:most]
     if not text:
         return _any_share(state, digits.below(64))
-    slot = _begin(session, text, state.contexts[parent], digits)
+    slot = begin(session, text, state.contexts[parent], digits)
     return Share(parent, slot, most)
 
 
@@ -188,7 +188,7 @@ def _any_share(state: State, drawn: int) -> Share:
     return Share(parent, slot, digits.one_of((size, 2 * size, size + 1, size - 1, 0)))
 
 
-def _whole_pages(state: State, slot: int) -> int:
+def whole_pages(state: State, slot: int) -> int:
     """The whole committed pages of a slot that a prompt can go past."""
     most = min(state.committed[slot], state.geometry.max_len - 2)
     return most // state.geometry.page_size
@@ -199,11 +199,11 @@ def _shareable(state: State) -> list[int]:
     return [
         slot
         for slot in used_slots(state)
-        if _whole_pages(state, slot) and used(state, slot).row[0] != INVALID
+        if whole_pages(state, slot) and used(state, slot).row[0] != INVALID
     ]
 
 
-def _begin(session: Session, chain: Tokens, context: int, digits: Digits) -> int:
+def begin(session: Session, chain: Tokens, context: int, digits: Digits) -> int:
     """A new sequence without cells begins with a text; sometimes under another context.
 
     Some of its last tokens may be queued. Sometimes another slot is freed, reserved or given cells

@@ -11,7 +11,7 @@ from conformance.history import History, Step
 from conformance.protocol import Action, Result
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Geometry, Limits
+from spec.vocabulary import Geometry, Limits, Reason
 
 A = TypeVar("A")
 
@@ -151,6 +151,10 @@ def _no_corners(_before: State, _action: object, _after: State) -> Iterator[str]
     return iter(())
 
 
+def _not_refused(_state: State, _action: object, _reasons: frozenset[Reason]) -> Iterator[str]:
+    return iter(())
+
+
 def _as_it_is(_state: State, action: A) -> A:
     return action
 
@@ -192,10 +196,11 @@ class RungKit:
     rung: its name. actions: an entry for each action that it adds. corners: the corner states that
     fuzzing must reach, each with groups of words (`|` between them), of which one of each group
     must be true: actions that the engine offers, by name or as `name: outcome`, sizes, policies.
-    always: as `corners` of an action, for a step of any action. rules: the rules that it adds to
-    the state machine of each level, by name. replaced: the rules that a machine with a later rung
-    does not have, by name, with that rung. needs: the actions that an engine must offer for turns
-    at the level of this rung; empty if it has no level. warmup: a short history from the
+    always: as `corners` of an action, for a step of any action. refused: the corner states reached
+    by an action that was refused, from the state, the action and the reasons. rules: the rules that
+    it adds to the state machine of each level, by name. replaced: the rules that a machine with a
+    later rung does not have, by name, with that rung. needs: the actions that an engine must offer
+    for turns at the level of this rung; empty if it has no level. warmup: a short history from the
     initial state that calls each of its actions; some may be refused. alphabet: its moves for
     exploration at a geometry. explored: further rungs of the explored machine. driven: clauses that
     mean nothing unless an engine offers one of these actions, by id.
@@ -205,6 +210,7 @@ class RungKit:
     actions: Mapping[type, ActionKit[Any]]
     corners: Mapping[str, tuple[str, ...]] = field(factory=dict)
     always: Callable[[State, Any, State], Iterator[str]] = _no_corners
+    refused: Callable[[State, Any, frozenset[Reason]], Iterator[str]] = _not_refused
     rules: Mapping[str, Mapping[str, DrawRule]] = field(factory=dict)
     replaced: Mapping[str, str] = field(factory=dict)
     needs: frozenset[type] = frozenset()

@@ -21,6 +21,7 @@ from conformance.rungs import (
 from conformance.rungs.record import ActionKit, DrawRule, RungKit
 from spec.rung import Machine
 from spec.state import State
+from spec.vocabulary import Reason
 
 KITS: Final[tuple[RungKit, ...]] = (
     pages.KIT,
@@ -68,6 +69,12 @@ def corners(before: State, action: Action, after: State) -> Iterator[str]:
     for rung in KITS:
         yield from rung.always(before, action, after)
     yield from ACTIONS[type(action)].corners(before, action, after)
+
+
+def refused_corners(state: State, action: Action, reasons: frozenset[Reason]) -> Iterator[str]:
+    """The corner states that an action has reached that was refused for these reasons."""
+    for rung in KITS:
+        yield from rung.refused(state, action, reasons)
 
 
 def simpler_steps(step: Step) -> Iterator[Step]:

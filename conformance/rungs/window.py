@@ -7,12 +7,15 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
+from conformance.rungs.prefix import begin, whole_pages
 from conformance.rungs.record import (
     FULL_POOL,
     GROWS_RELEASED,
+    HITS,
     RELEASES,
     RELEASES_INSIDE,
     SEVERAL_CELLS,
+    TWO_SLOTS,
     ActionKit,
     Move,
     RungKit,
@@ -29,7 +32,7 @@ from conformance.rungs.shared_generators import (
     wild_slot,
 )
 from conformance.rungs.shared_moves import allocating, fixed, past_committed, writing
-from spec import pool
+from spec import index, pool
 from spec.attention import visible
 from spec.machines.actions import (
     Action,
@@ -39,6 +42,7 @@ from spec.machines.actions import (
     Free,
     FreeFinished,
     Generate,
+    Merge,
     Pack,
     Prefill,
     Propose,
@@ -47,14 +51,15 @@ from spec.machines.actions import (
     Reserve,
     Reset,
     Round,
+    Share,
     TakeOutputs,
     Truncate,
 )
-from spec.machines.pages import reserved_slot
-from spec.machines.prefix import found
+from spec.machines.pages import reserved_slot, used
+from spec.machines.prefix import found, key
 from spec.machines.window import first_visible
 from spec.state import State
-from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Request
+from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
 
 
 def release(state: State, drawn: int) -> Release:
@@ -107,18 +112,38 @@ def past_drafts(session: Session, drawn: int) -> Step:
 
 
 def publish_behind(session: Session, drawn: int) -> Step:
-    """A publication of a slot that has released pages, which the index has before or has not."""
+    """A publication of a slot that has released pages, which the index has before or has not.
+
+    Or a merge of a released page, or a share of the pages that the slot began with.
+    """
     digits = Digits(drawn)
     _make_releasable(session, digits)
     slots = _releasable(session.state)
     if not slots or Publish not in session.actions:
         return session.rules["release"](session, drawn)
-    slot = digits.one_of(slots)
+    slot, kind = digits.one_of(slots), digits.below(4)
     most = first_visible(session.state, slot)
-    if digits.below(2):
+    if kind != 0:
         session.take(Publish(slot, most))
     session.take(Release(slot, most))
+    if kind == 2:
+        return Merge(slot, digits.below(session.state.first_page[slot] or 1))
+    if kind == 3:
+        return _share_released(session, slot, digits)
     return Publish(slot, session.state.committed[slot])
+
+
+def _share_released(session: Session, parent: int, digits: Digits) -> Step:
+    """A share of the whole pages of a slot of which the first are released, with its own text."""
+    size, other = session.state.geometry.page_size, (parent + 1) % session.state.geometry.slots
+    if None not in session.state.sequences:
+        session.take(Free(other))
+    pages = whole_pages(session.state, parent)
+    if None not in session.state.sequences or not pages:
+        return session.rules["release"](session, digits.below(ALPHABET))
+    text = used(session.state, parent).tokens[: pages * size]
+    slot = begin(session, text, session.state.contexts[parent], digits)
+    return Share(parent, slot, (1 + digits.below(pages)) * size)
 
 
 def fewest_released(sizes: Geometry) -> int | None:
@@ -219,6 +244,37 @@ def _lies_behind(state: State, action: Publish) -> bool:
     return bool(len(found(state, action.slot, count)) < first < count)
 
 
+def _refused(state: State, action: Action, reasons: frozenset[Reason]) -> Iterator[str]:
+    if not any(state.first_page) or len(reasons) > 1:
+        return
+    if (
+        isinstance(action, Share)
+        and Reason.NOT_COMMON in reasons
+        and _shares_released(state, action)
+    ):
+        yield "refuse to share a released page"
+    if isinstance(action, Merge) and Reason.NOT_INDEXED in reasons:
+        released = action.entry < state.first_page[action.slot]
+        if (
+            released
+            and index.find(state.indexed, *key(state, action.slot, action.entry)) is not None
+        ):
+            yield "refuse to merge a released page"
+
+
+def _shares_released(state: State, action: Share) -> bool:
+    """Whether a share of whole committed pages lacks nothing but those that are released."""
+    parent, slot, size = action.parent, action.slot, state.geometry.page_size
+    texts = (used(state, one).tokens[: action.length] for one in (parent, slot))
+    return (
+        state.first_page[parent] > 0
+        and state.contexts[parent] == state.contexts[slot]
+        and len({*texts}) == 1
+        and 0 < action.length <= state.committed[parent]
+        and action.length % size == 0
+    )
+
+
 def _grown(before: State, after: State) -> bool:
     """Whether a slot that has released pages takes further ones."""
     pairs = zip(before.sequences, after.sequences, before.first_page, strict=True)
@@ -293,8 +349,17 @@ KIT: Final = RungKit(
         "truncate after a release": (*_RELEASED, "Truncate", "Propose", _FILLS),
         "free after a release": (*_RELEASED, "Free", _FILLS),
         "publish behind a released page": (*_RELEASED, "Publish", _FILLS, GROWS_RELEASED),
+        "refuse to share a released page": (
+            *_RELEASED,
+            "Share: NOT_COMMON",
+            HITS,
+            TWO_SLOTS,
+            _FILLS,
+        ),
+        "refuse to merge a released page": (*_RELEASED, "Merge", "Publish", _FILLS),
     },
     always=_always,
+    refused=_refused,
     rules={
         "lifecycle": {
             "release": when(_releasable, one(release), "advance"),

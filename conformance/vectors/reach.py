@@ -153,8 +153,6 @@ def _corners(
     after: State,
 ) -> list[str]:
     """The boundary cases of one step, by action and by whether pages are shared after it."""
-    if reasons and Reason.OUT_OF_PAGES not in reasons:
-        return []  # no other refusal is a boundary case
     seen = Coverage()
     seen.record(state, action, reasons, after)
     names = sorted(seen.corners.keys() - {REFUSED, SHARED})  # each item says both already

@@ -231,6 +231,10 @@ def _window_suite() -> Suite:
         act.Propose(0, (4,)),
         *(act.Truncate(0, length) for length in (3, 4)),
         *(act.Publish(0, length) for length in (2, 4)),
+        act.Merge(0, 0),
+        act.Reserve(1),
+        act.Assign(1, (2, 2, 2), Params(max_new=1), 2),
+        act.Share(0, 1, 2),
         *map(act.Free, range(geometry.slots)),
     )
     return Suite(

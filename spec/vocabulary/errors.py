@@ -112,7 +112,7 @@ _MEANINGS = {
     Reason.BATCH_QUEUED: "a token still waits in the queue; pack or purge it first",
     Reason.PROPOSED: "the slot has proposed tokens; commit or truncate them first",
     Reason.COMMITTED: "the length is not past the committed cells; commit further or cut less",
-    Reason.WINDOW: "a later query can see these cells; release fewer, or commit further first",
+    Reason.WINDOW: "a later query can see these cells; release fewer, commit more, or use a window",
     Reason.UNCOMMITTED: "the length is past the committed cells; write or commit them first",
     Reason.NOT_INDEXED: "the index has no such page; publish it first, or name fewer cells",
     Reason.UNWRITTEN: "allocated cells are not written yet; write them first",

@@ -133,10 +133,10 @@ def queued_at_once(host: Host, request: Any) -> None:
     deep_after(
         2,
         [
-            (arguments, "number", arguments.number, None),
-            (arguments, "number", anything, "with True as choice, Clone is done"),
-            (arguments, "slot", the_other_name, "True as slot is refused as id"),
             (Host, "submit", queued_at_once, "with None as request, Submit is done"),
+            (arguments, "number", anything, "with True as choice, Clone is done"),
+            (arguments, "number", arguments.number, None),
+            (arguments, "slot", the_other_name, "True as slot is refused as id"),
         ],
     ),
 )

@@ -50,7 +50,7 @@ def late(drawn: int, *, seconds: float = SLOW) -> int:
 
 @pytest.mark.parametrize(
     ("where", "most"),
-    deep_after(2, [("apply", "engine"), ("draw", "draws"), ("observe", "engine"), ("move", "kit")]),
+    deep_after(1, [("apply", "engine"), ("draw", "draws"), ("observe", "engine"), ("move", "kit")]),
 )
 def test_the_shares_of_the_time_are_told_apart(
     where: str, most: str, monkeypatch: pytest.MonkeyPatch

@@ -47,7 +47,7 @@ def listening(session: Session) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("level", deep_after(1, LEVELS))
-@pytest.mark.parametrize("name", FROM)
+@pytest.mark.parametrize("name", deep_after(2, FROM))
 def test_a_rule_draws_from_every_level_that_is_its_own(name: str, level: str) -> None:
     """A rule draws by the rules of each level that it should, and leaves the level as it was."""
     session = session_at(level)

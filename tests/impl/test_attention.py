@@ -390,7 +390,7 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("title", MUTANTS)
+@pytest.mark.parametrize("title", deep_after(3, MUTANTS))
 def test_the_value_check_catches_a_planted_bug(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant of the implementation fails the check that the implementation passes."""
     shape = SHAPES["window cutting pages, pages by 2"]

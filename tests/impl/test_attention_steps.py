@@ -69,7 +69,7 @@ WRONG: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", deep_after(1, WRONG))
 def test_a_block_given_to_the_wrong_queries_is_caught(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -396,7 +396,7 @@ def test_every_reason_is_reached() -> None:
 @pytest.mark.parametrize(
     ("name", "seen", "allowed"),
     [
-        ("free past the slots", -1, 3),
+        ("free past the slots", 4, "0 to 3"),
         ("one page too many", 2, 1),
         ("too few pages for prompts", 2, 1),
         ("no slots for choices", 4, 3),
@@ -417,7 +417,7 @@ def test_every_reason_is_reached() -> None:
         ("a chunk behind open cells", 1, 0),
         ("no page for a chunk", 1, 0),
         ("preempt a request that is not there", 2, 1),
-        ("replay in no slot", -1, 3),
+        ("replay in no slot", 4, "0 to 3"),
         ("replay in an unused slot", 1, 3),
         ("replay before a prompt", 0, 3),
         ("replay after the end", 0, 3),

@@ -96,7 +96,7 @@ def workloads(draw: st.DrawFn, setup: Setup, most: int = 6) -> tuple[Request, ..
     return tuple(found)
 
 
-@pytest.mark.parametrize("name", RELEASING)
+@pytest.mark.parametrize("name", deep_after(1, RELEASING))
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_every_choice_gets_the_tokens_it_would_get_alone(name: str, data: st.DataObject) -> None:

@@ -154,7 +154,7 @@ LIMITS: Final[Mapping[Lost, tuple[str, str]]] = {
 
 @pytest.mark.parametrize("seed", deep_after(1, [0, 1]))
 @pytest.mark.parametrize("why", Lost)
-@pytest.mark.parametrize("planted", [None, *Lost])
+@pytest.mark.parametrize("planted", deep_after(2, [None, *Lost]))
 def test_a_token_that_is_written_although_it_has_no_cell_is_noticed(
     planted: Lost | None, why: Lost, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

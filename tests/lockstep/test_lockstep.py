@@ -205,7 +205,7 @@ def test_a_foreign_allocator_passes_random_histories(at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "level"), deep_after(2, [*reversed([*enumerate(LEVELS)]), (2, "scheduling")])
+    ("at", "level"), deep_after(1, [*reversed([*enumerate(LEVELS)]), (2, "scheduling")])
 )
 def test_pages_are_compared_through_one_bijection(at: int, level: str) -> None:
     """An engine with another page policy passes every level, rounds and cleanup included."""

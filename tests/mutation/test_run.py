@@ -217,7 +217,7 @@ def test_all_are_traced_where_too_few_are_alive(
     assert len(targets.eligible("contents")) == len(fates.known)
 
 
-@pytest.mark.parametrize("missed", deep_after(3, [None, *targets.GROUPS]))
+@pytest.mark.parametrize("missed", deep_after(2, [None, *targets.GROUPS]))
 def test_any_group_that_misses_its_target_fails_the_run(
     missed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deep import deep_after
 
 from conformance.lockstep.watchdog import Watchdog
 from conformance.mutation import schemata, tested, worker
@@ -66,7 +67,9 @@ def test_an_engine_that_fails_without_a_mutant_kills_none(
     assert not work.fates.suspects
 
 
-@pytest.mark.parametrize(("group", "method"), [("metadata", UNIT_TESTS), ("specification", TESTS)])
+@pytest.mark.parametrize(
+    ("group", "method"), deep_after(1, [("metadata", UNIT_TESTS), ("specification", TESTS)])
+)
 def test_tests_of_compiled_code_are_run_by_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, method: str
 ) -> None:

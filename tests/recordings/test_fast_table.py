@@ -195,7 +195,7 @@ POLICY_PLANTS: dict[str, tuple[str, Callable[..., object]]] = {
 }
 
 
-@pytest.mark.parametrize("plant", deep_after(3, reversed(POLICY_PLANTS)))
+@pytest.mark.parametrize("plant", deep_after(1, reversed(POLICY_PLANTS)))
 def test_a_wrong_policy_of_the_table_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake in what a policy adds does not pass the harness."""
     chosen = instance("lifecycle", FEW[0])

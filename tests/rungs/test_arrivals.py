@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from deep import deep_after
 from spec_engine import ACTIONS, SpecEngine, small
 
 from conformance.fuzzing import settings
@@ -29,7 +30,8 @@ def session_of(
 
 
 @pytest.mark.parametrize(
-    ("window", "cleanup"), [(None, CleanupMode.NONE), (3, CleanupMode.INCREMENTAL)]
+    ("window", "cleanup"),
+    deep_after(1, [(3, CleanupMode.INCREMENTAL), (None, CleanupMode.NONE)]),
 )
 def test_requests_are_preempted_and_every_round_brings_the_oldest_further(
     window: int | None, cleanup: CleanupMode

@@ -165,7 +165,7 @@ def fuzzed(make: Factory, turns: int) -> Finding | None:
     return None
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", deep_after(6, BUGS))
 def test_fuzzing_finds_a_bug_of_an_index(name: str) -> None:
     """In a few turns at the levels of a run, at the default sizes."""
     assert fuzzed(BUGS[name], 40) is not None

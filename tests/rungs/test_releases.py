@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import ClassVar
 
 import pytest
 from attrs import evolve
@@ -21,7 +22,17 @@ from conformance.protocol import Action, Engine, Result
 from conformance.rungs import registry
 from conformance.rungs import window as kit
 from conformance.rungs.shared_generators import spread
-from spec.machines.actions import Clone, Prefill, Release, Round
+from spec.machines.actions import (
+    Assign,
+    Clone,
+    Merge,
+    Prefill,
+    Publish,
+    Release,
+    Reserve,
+    Round,
+    Share,
+)
 from spec.machines.window import first_visible
 from spec.state import State
 from spec.vocabulary import (
@@ -29,11 +40,14 @@ from spec.vocabulary import (
     Geometry,
     InvalidInput,
     Params,
+    Reason,
+    Refused,
     Request,
     default_limits,
 )
 
 SIZES = small(pages=12, page_size=2, slots=3, pages_per_seq=6, window=3)
+ONE = Params(max_new=1)
 ASKED = Prefill((Request(id=1, prompt=(1, 2, 3, 4, 5), params=Params(max_new=6)),))
 
 
@@ -82,10 +96,52 @@ class FarSighted(SpecEngine):
         return read
 
 
+class Lax(SpecEngine):
+    """An adapter that does nothing where it must refuse to share or merge a released page."""
+
+    kind: ClassVar[type]
+
+    def apply(self, action: Action) -> Result:
+        """Take the action, or do nothing."""
+        try:
+            return super().apply(action)
+        except Refused as refused:
+            lacks = {Reason.NOT_COMMON, Reason.NOT_INDEXED}
+            if refused.reasons < lacks and self._meets(action):
+                return None
+            raise
+
+    def _meets(self, action: Action) -> bool:
+        match action:
+            case Share(slot) | Merge(slot) if isinstance(action, self.kind):
+                return self.state.first_page[slot] > 0
+        return False
+
+
+class Shares(Lax):
+    """The same for shares."""
+
+    kind = Share
+
+
+class Merges(Lax):
+    """The same for merges."""
+
+    kind = Merge
+
+
 BUGS: dict[str, tuple[type[SpecEngine], str, History]] = {
     "a page too many": (TooMuch, "WIN", (ASKED, Release(0, 2))),
     "a clone that forgets": (Forgetful, "ROW", (ASKED, Release(0, 2), Clone(0, 1, 1))),
     "a read past the window": (FarSighted, "READ", (ASKED, Attend())),
+    "a share of what is released": (
+        *(Shares, "ATOMIC"),
+        (ASKED, Release(0, 2), Reserve(1), Assign(1, (1, 2, 3), ONE, 2), Share(0, 1, 2)),
+    ),
+    "a merge of what is released": (
+        *(Merges, "ATOMIC"),
+        (ASKED, Publish(0, 2), Release(0, 2), Merge(0, 0)),
+    ),
 }
 """For each planted bug the adapter, the clause that sees it, and a shortest history."""
 

@@ -18,7 +18,7 @@ from conformance.files import histories
 from conformance.files.histories import Recorded
 from conformance.fuzzing import campaign
 from conformance.fuzzing.settings import Setting, make
-from conformance.fuzzing.shrinking import shrink
+from conformance.fuzzing.shrinking import shrink_at
 from conformance.fuzzing.warmup import warmup
 from conformance.lockstep.lockstep import Oracle, by_clauses
 from conformance.lockstep.run import Finding, replay
@@ -89,9 +89,12 @@ def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
         return found
     assert report.finding is not None
     assert report.setting is not None
-    again = partial(make, ours.make, *report.setting)
-    small = shrink(again, report.finding, seconds=SHRINK_SECONDS, watchdog=budget.watchdog)
-    text = histories.dump(recorded(small, report.setting, plant=plant))
+    setting, small = shrink_at(
+        *(ours.make, report.setting, report.finding),
+        seconds=SHRINK_SECONDS,
+        watchdog=budget.watchdog,
+    )
+    text = histories.dump(recorded(small, setting, plant=plant))
     return evolve(found, shrunk=len(small.history), example=text)
 
 
