@@ -249,7 +249,8 @@ def test_a_clause_is_described_by_the_shortest_history_that_violates_it(
         },
     )
     found = violating((act.Reserve(0), act.Reserve(1)), *long)
-    monkeypatch.setattr(suite, "shrink", lambda *_, **__: violating((act.Reserve(),), *short))
+    least = (SETTINGS[0], violating((act.Reserve(),), *short))
+    monkeypatch.setattr(suite, "shrink_at", lambda *_, **__: least)
     where = suite.Where(engine="toy_engine:make", python=None, in_process=True)
 
     with Watchdog(lambda *_: None) as watchdog:
