@@ -47,7 +47,8 @@ from conformance.runtime.stopwatch import Stopwatch
 from spec import ladder
 from spec.vocabulary import Geometry
 
-EXAMPLES: Final = 15
+EXAMPLES: Final = 7
+"""The examples of a turn: so few that a short run comes to each level at each usual setting."""
 FEWER: Final = 4
 """The examples of a turn at a large setting."""
 STEPS: Final = 40
@@ -59,7 +60,7 @@ TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle
 """The levels of successive turns; each turn is at the next usual setting."""
 LARGE_EVERY: Final = 4
 """One return in this many may be to a large setting, at which a step takes long."""
-FURTHER_TURNS: Final = 3
+FURTHER_TURNS: Final = 5
 """One turn in this many is at a further setting: another one each time, until it has had them all.
 
 So that a minute comes to nearly all of them with our engine, though it is compiled for each.

@@ -21,17 +21,24 @@ DRAWN: Final = 2
 """The number of steps that are drawn by other rules."""
 CHANGES: Final = 4
 """The number of changed forms of each."""
-MOST_PRESSED: Final = 8
+MOST_IN_A_ROW: Final = 8
 """The most steps that one rule takes in a row."""
 
 
 def rare(session: Session, drawn: int) -> Step:
+    """Some steps in a row, each with the rarest outcome that is found."""
+    rng = Random(drawn)
+    for _ in range(rng.randrange(MOST_IN_A_ROW)):
+        session.take(_rarest(session, rng))
+    return _rarest(session, rng)
+
+
+def _rarest(session: Session, rng: Random) -> Step:
     """Of steps of other rules and changed forms of them, the one with the rarest outcome.
 
     Or an action that is done at once or behind another step, whichever was seen less often: what
     comes of an action without fields is decided by the state alone.
     """
-    rng = Random(drawn)
     kind = session.least_seen(rng)
     then = _done(session, rng, kind)
     aim = kind if then is None else session.least_seen_before(rng, kind)
@@ -85,7 +92,7 @@ def press(session: Session, drawn: int) -> Step:
     """Steps of one rule, one after another, so that what they fill becomes full."""
     rng = Random(drawn)
     rule = session.rules[rng.choice(_names(session.rules))]
-    for _ in range(rng.randrange(MOST_PRESSED)):
+    for _ in range(rng.randrange(MOST_IN_A_ROW)):
         session.take(rule(session, rng.getrandbits(WIDTH)))
     return rule(session, rng.getrandbits(WIDTH))
 

@@ -53,7 +53,9 @@ Chunk = tuple[int, int]
 
 
 def mixed_round(session: Session, drawn: int) -> Step:
-    """A round with chunks of one or two prompts, of which one is mostly begun before.
+    """A round with chunks of one or two prompts, of which one is often begun before.
+
+    Or with queued tokens alone.
 
     A chunk is all that is left, as much as the round has room for, up to the end of a page, or a
     token; rarely a token too many. Sometimes the pool has exactly the pages that the round takes,
@@ -62,10 +64,11 @@ def mixed_round(session: Session, drawn: int) -> Step:
     digits = Digits(drawn)
     if digits.rarely(5):
         return _any_mixed(session.state, drawn // 5)
-    if not unread(session.state) or digits.rarely(3):
+    begins = digits.below(3)
+    if begins == 0 or (begins == 1 and not unread(session.state)):
         _begin(session, digits)
     chosen = chunks_of(session.state, digits)
-    if not chosen:
+    if not chosen and not session.state.queue:
         return _any_mixed(session.state, drawn // 5)
     action = MixedRound(chosen)
     if digits.rarely(6):

@@ -255,7 +255,12 @@ def merge(session: Session, drawn: int) -> Step:
         _write_twice(session, digits)
         mergeable = _mergeable(session.state)
     if mergeable and not digits.rarely(6):
-        return Merge(*digits.one_of(mergeable))
+        slot, entry = digits.one_of(mergeable)
+        if digits.rarely(4):  # others then keep the page
+            clone = Clone(slot, None, 1 + digits.below(ALPHABET))
+            make_room(session, clone, digits)
+            session.take(clone)
+        return Merge(slot, entry)
     state = session.state
     slot = wild_slot(state, digits, _stale(state) or used_slots(state))
     return Merge(slot, digits.below(state.geometry.pages_per_seq + 1))

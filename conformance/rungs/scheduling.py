@@ -259,23 +259,29 @@ def _alike(first: Request) -> Iterator[Request]:
 def choices_at_edge(session: Session, drawn: int) -> Step:
     """A prefill of several choices that takes exactly the free pages, or one page more.
 
-    Before it, all other requests make way for those that leave it so many pages.
+    Before it, all other requests make way for those that leave it so many pages. Often it has as
+    many choices as such a prefill can have.
     """
     digits, sizes = Digits(drawn), session.state.geometry
     short, row = digits.below(2), sizes.pages_per_seq
+    longest = min(sizes.max_len - 2, session.state.limits.prefill_tokens)  # it does not end at once
+    most = sizes.pages_for(longest)
     options = [
         (choices, beside)
         for choices in range(2, sizes.slots + 1)
         for own in range(1, row + 1)
-        if 0 <= (beside := sizes.pages + short - own - choices + 1) <= (sizes.slots - choices) * row
+        if 0
+        <= (beside := sizes.pages + short - own - choices + 1)
+        <= (sizes.slots - choices) * most
     ]
     if not options or act.Reset not in session.actions:
         return session.rules["prefill"](session, drawn)
+    if digits.below(2):
+        options = [option for option in options if option[0] == options[-1][0]]
     choices, beside = digits.one_of(options)
     session.take(act.Reset())
     while beside > 0:
         before = session.state
-        longest = min(sizes.max_len - 1, before.limits.prefill_tokens)
         length = min(longest, beside * sizes.page_size)
         params = Params(max_new=sizes.max_len - length)
         session.take(Prefill((Request(id=session.next_id(), prompt=(0,) * length, params=params),)))
@@ -522,7 +528,7 @@ KIT: Final = RungKit(
             "go_on": when(has_queued, ROUND, "prefill"),
             "reserve": rarely(3, one(reserve), "go_on"),
             "exact_fit": named(exact_fit),
-            "choices_at_edge": rarely(3, choices_at_edge, "prefill"),
+            "choices_at_edge": choices_at_edge,
             "stopped": stopped_past_given_tokens,
             "successor": rarely(3, successor, "go_on"),
             "enqueue": when(has_queued, queue_up, "prefill"),
