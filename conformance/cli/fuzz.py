@@ -249,7 +249,9 @@ def _keep(
     here = runs_here(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     with report.progress("shrink", total=None):
         setting, finding = shrink_at(
-            *(factory, state.setting, state.finding),
+            factory,
+            state.setting,
+            state.finding,
             seconds=SHRINK_SECONDS,
             step_seconds=patience.after_warm_up(here=here, warm_up=state.warm_up_seconds),
             watchdog=watchdog,

@@ -173,7 +173,9 @@ def _kept(
     """
     assert state.setting is not None
     setting, least = shrink_at(
-        *(factory, state.setting, found),
+        factory,
+        state.setting,
+        found,
         seconds=SHRINK_SECONDS,
         step_seconds=patience.after_warm_up(
             here=runs_here(**asdict(where)), warm_up=state.warm_up_seconds
@@ -182,7 +184,8 @@ def _kept(
     )
     lost = set(violated_by(found)) - set(violated_by(least))
     texts: dict[str, str] = {}
-    for at, finding in ((state.setting, found), (setting, least))[not lost :]:
+    kept = [(state.setting, found)] * bool(lost) + [(setting, least)]
+    for at, finding in kept:
         recorded = Recorded(
             engine=where.engine,
             **at._asdict(),

@@ -171,8 +171,8 @@ class Coverage:
         """
         if reasons:
             short = _short(before, action) if Reason.OUT_OF_PAGES in reasons else ()
-            behind = refused_corners(before, action, reasons)
-            self.count(type(action), reasons, [*short, *behind])
+            found = [*short, *refused_corners(before, action, reasons)]
+            self.count(type(action), reasons, found)
             return
         found = [*corners(before, action, after), *self._reuse(before, after)]
         found += _at_edge(before, action)

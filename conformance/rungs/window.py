@@ -245,20 +245,10 @@ def _lies_behind(state: State, action: Publish) -> bool:
 
 
 def _refused(state: State, action: Action, reasons: frozenset[Reason]) -> Iterator[str]:
-    if not any(state.first_page) or len(reasons) > 1:
-        return
-    if (
-        isinstance(action, Share)
-        and Reason.NOT_COMMON in reasons
-        and _shares_released(state, action)
-    ):
-        yield "refuse to share a released page"
-    if isinstance(action, Merge) and Reason.NOT_INDEXED in reasons:
-        released = action.entry < state.first_page[action.slot]
-        if (
-            released
-            and index.find(state.indexed, *key(state, action.slot, action.entry)) is not None
-        ):
+    match action:
+        case Share() if reasons == {Reason.NOT_COMMON} and _shares_released(state, action):
+            yield "refuse to share a released page"
+        case Merge() if reasons == {Reason.NOT_INDEXED} and _merges_released(state, action):
             yield "refuse to merge a released page"
 
 
@@ -267,12 +257,19 @@ def _shares_released(state: State, action: Share) -> bool:
     parent, slot, size = action.parent, action.slot, state.geometry.page_size
     texts = (used(state, one).tokens[: action.length] for one in (parent, slot))
     return (
-        state.first_page[parent] > 0
+        bool(state.first_page and state.first_page[parent])
         and state.contexts[parent] == state.contexts[slot]
         and len({*texts}) == 1
         and 0 < action.length <= state.committed[parent]
         and action.length % size == 0
     )
+
+
+def _merges_released(state: State, action: Merge) -> bool:
+    """Whether a merge of a page whose key the index has lacks nothing but that it is released."""
+    first = state.first_page[action.slot] if state.first_page else 0
+    found_key = index.find(state.indexed, *key(state, action.slot, action.entry))
+    return action.entry < first and found_key is not None
 
 
 def _grown(before: State, after: State) -> bool:

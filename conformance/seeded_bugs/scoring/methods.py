@@ -90,7 +90,9 @@ def fuzz(plant: str | None, seed: int, budget: Budget) -> Attempt:
     assert report.finding is not None
     assert report.setting is not None
     setting, small = shrink_at(
-        *(ours.make, report.setting, report.finding),
+        ours.make,
+        report.setting,
+        report.finding,
         seconds=SHRINK_SECONDS,
         watchdog=budget.watchdog,
     )
