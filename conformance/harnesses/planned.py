@@ -60,6 +60,7 @@ class Schedules(Protocol):
 
     groups: of layers. pages: in the pool. slots: requests that run at once. tokens: in a step.
     max_len: positions of a request. lag: steps that may be open when another is dispatched.
+    priorities: whether requests with a lower priority begin first; else those that arrived first.
     """
 
     groups: Sequence[Group]
@@ -68,16 +69,18 @@ class Schedules(Protocol):
     tokens: int
     max_len: int
     lag: int
+    priorities: bool
 
-    def arrive(self, request: Request, *, priority: int) -> None:
+    def arrive(self, request: Request, *, priority: int, context: int) -> None:
         """Take a request of one choice, decoded greedily; its stops have one token each.
 
-        priority: the lower, the sooner, if the scheduler has priorities.
+        It ends at `max_len` if it may have more tokens. priority: the lower, the sooner, if the
+        scheduler has priorities. context: pages are found again under the same one alone.
         """
         ...
 
-    def abort(self, request: int) -> None:
-        """Forget a request that has not ended."""
+    def abort(self, requests: Sequence[int]) -> None:
+        """Forget these requests; nothing comes of it for those that have ended."""
         ...
 
     def dispatch(self) -> Plan:
@@ -88,25 +91,38 @@ class Schedules(Protocol):
         """Take what the oldest open step has drawn, by request; return the requests that end."""
         ...
 
-    def forget(self) -> None:
+    def forget(self, *, preempts: bool) -> bool:
         """Forget the contents of all pages: what was written before is never read again.
 
-        Requests that run are preempted. What open steps have drawn may be kept or dropped.
+        preempts: requests that run are preempted, and what open steps have drawn may be kept or
+        dropped; else nothing is done while requests hold pages. Returns whether it was done.
         """
+        ...
+
+    def is_busy(self) -> bool:
+        """Whether there are requests that have not ended."""
         ...
 
     def held(self) -> Sequence[int]:
         """The pages that requests hold now."""
         ...
 
+    def known(self) -> Sequence[int]:
+        """The requests that the worker was given, and not told to forget."""
+        ...
+
 
 @define
 class Worker:
-    """Runs plans. cells: by (page, offset), the group and the prefix. texts: by request."""
+    """Runs plans. cells: by (page, offset), the group, the context and the prefix.
+
+    texts, contexts: by request.
+    """
 
     groups: Sequence[Group]
-    cells: dict[tuple[int, int], tuple[int, Tokens]] = Factory(dict)
+    cells: dict[tuple[int, int], tuple[int, int, Tokens]] = Factory(dict)
     texts: dict[int, Tokens] = Factory(dict)
+    contexts: dict[int, int] = Factory(dict)
 
     def run(self, plan: Plan) -> dict[int, int]:
         """Compute a step: write the cells of all rows, read, and draw. Raises Broken.
@@ -133,17 +149,22 @@ class Worker:
                     cell = self._cell(row, group, position)
                     if written.setdefault(cell, row.request) != row.request:
                         raise Broken("WX", f"{_at(row, position)} and {written[cell]} write {cell}")
-                    self.cells[cell] = group, self.texts[row.request][: position + 1]
+                    self.cells[cell] = self._tag(row, group, position)
 
     def _read(self, row: Row) -> None:
         end = row.start + row.count
         for number, group in enumerate(self.groups):
             for position in range(visible(row.start, end, group.window).start, end):
                 cell = self._cell(row, number, position)
-                wanted = number, self.texts[row.request][: position + 1]
+                wanted = self._tag(row, number, position)
                 if self.cells.get(cell) != wanted:
                     held = self.cells.get(cell, "nothing")
                     raise Broken("READ", f"{_at(row, position)} reads {cell}, which holds {held}")
+
+    def _tag(self, row: Row, group: int, position: int) -> tuple[int, int, Tokens]:
+        """What the cell of a position has to hold."""
+        text = self.texts[row.request][: position + 1]
+        return group, self.contexts.get(row.request, 0), text
 
     def _cell(self, row: Row, group: int, position: int) -> tuple[int, int]:
         """The page and the offset of a position in a group."""

@@ -12,9 +12,12 @@ also between the dispatch of a step and its delivery. What is judged:
 - a step has no more tokens and requests than it may have (KNOB);
 - nothing is planned for a request that has ended before (FENCE);
 - each request ends once, with the tokens and the reason of naive generation alone (ALONE, OUT);
-- as long as a request has not ended, a step can be planned or delivered, and all requests end
-  within a bound (PROG);
-- when all have ended, no page is held (CONS).
+- a request does not begin before one that arrived sooner and waits, or has a higher priority; one
+  that has not ended is counted as such; at the end of a history all are served within a bound, and
+  a step is planned as long as one has not ended (PROG);
+- when all have ended, no page is held, and the worker was told to forget all of them (CONS).
+
+An exception of the engine is ATOMIC.
 
 A history is a list of such events; at its end all requests are served to their end.
 """
@@ -42,7 +45,8 @@ NEEDED: Final = (
     *("chunk inside a page", "chunk at a page boundary", "chunks beside decodes"),
     *("aborted while it waits", "aborted while it runs", "aborted with a step open"),
     *("stopped", "reached its limit", "longest sequence", "pool full", "forgotten"),
-    "forgotten while requests run",
+    *("forgotten while requests run", "not forgotten while requests run"),
+    *("aborted several at once", "aborted after its end", "fewer tokens than asked for"),
 )
 """The coverage that a run needs to hold."""
 NEEDED_OF_LAG: Final = ("several steps open", "late result of an aborted request",
@@ -57,18 +61,27 @@ MOST_STEPS: Final = 20
 
 @frozen
 class Arrive:
-    """A request arrives. Its id is its place among those that arrive."""
+    """A request arrives. Its id is its place among those that arrive.
+
+    context: what beside its tokens decides what its cells hold.
+    """
 
     prompt: Tokens
     params: Params
     priority: int = 0
+    context: int = 0
 
 
 @frozen
 class Abort:
-    """One of the requests that have not ended is aborted; nothing if there is none."""
+    """Some requests are aborted in one call, of which some may have ended; nothing without any.
+
+    which: the place of the first, those that have not ended before the others. more: so many after
+    it.
+    """
 
     which: int
+    more: int = 0
 
 
 @frozen
@@ -83,7 +96,12 @@ class Deliver:
 
 @frozen
 class Forget:
-    """The contents of all pages are forgotten, as after a change of the weights."""
+    """The contents of all pages are forgotten, as after a change of the weights.
+
+    preempts: what runs is preempted for it; else nothing comes of it while requests hold pages.
+    """
+
+    preempts: bool = True
 
 
 Event = Arrive | Abort | Dispatch | Deliver | Forget
@@ -100,7 +118,7 @@ class Run:
 
     live: requests that have not ended. ended: the others. began: those that a step was planned for,
     with the positions that are computed. open: the steps that are not delivered, each with what it
-    has drawn.
+    has drawn. ranks: the order in which requests begin.
     """
 
     engine: Schedules
@@ -111,28 +129,28 @@ class Run:
     began: dict[int, int] = Factory(dict)
     open: deque[tuple[Plan, dict[int, int]]] = Factory(deque)
     arrived: int = 0
+    ranks: dict[int, tuple[int, int]] = Factory(dict)
 
     def take(self, event: Event) -> None:
         """Do what an event says; raises Broken."""
         match event:
-            case Arrive(prompt, params, priority):
+            case Arrive(prompt, params, priority, context):
                 request = Request(id=self.arrived, prompt=prompt, params=params)
                 self.arrived += 1
                 self.live[request.id] = request
-                self.engine.arrive(request, priority=priority)
+                self.ranks[request.id] = priority if self.engine.priorities else 0, request.id
+                self.worker.contexts[request.id] = context
+                self.engine.arrive(request, priority=priority, context=context)
                 self.seen["arrived with a step open"] += bool(self.open)
-            case Abort(which) if self.live:
-                self._abort(sorted(self.live)[which % len(self.live)])
+            case Abort(which, more) if self.arrived:
+                self._abort(which, more)
             case Dispatch():
                 self.dispatch()
             case Deliver() if self.open:
                 self.deliver()
-            case Forget():
-                self.engine.forget()
-                self.worker.cells.clear()
-                runs = bool(self.began.keys() & self.live.keys())
-                self.seen["forgotten while requests run" if runs else "forgotten"] += 1
-                self.seen["forgotten with a step open"] += bool(self.open)
+            case Forget(preempts):
+                self._forget(preempts=preempts)
+        self._judge_busy()
 
     def drain(self) -> None:
         """Serve all requests to their end; raises Broken. As many steps are open as may be."""
@@ -149,9 +167,12 @@ class Run:
                 self.deliver()
         else:
             raise Broken("PROG", f"{sorted(self.live)} have not ended after many steps")
-        held = self.engine.held()
+        self._judge_plan(self.engine.dispatch())  # it tells the worker what has ended last
+        held, known = self.engine.held(), self.engine.known()
         if held:
             raise Broken("CONS", f"all requests have ended, and pages {sorted(held)} are held")
+        if known:
+            raise Broken("CONS", f"all requests have ended, and the worker has {sorted(known)}")
 
     def dispatch(self) -> bool:
         """Plan a step and run it; whether there was one."""
@@ -175,19 +196,47 @@ class Run:
         for request, finished in self.engine.deliver(drawn).items():
             self._judge_end(request, finished)
 
-    def _abort(self, request: int) -> None:
-        self.engine.abort(request)
-        del self.live[request]
-        runs = request in self.began
-        in_flight = any(row.request == request for plan, _ in self.open for row in plan)
-        self.seen["aborted while it runs" if runs else "aborted while it waits"] += 1
-        self.seen["aborted with a step open"] += in_flight
+    def _abort(self, which: int, more: int) -> None:
+        names = [*sorted(self.live), *sorted(set(range(self.arrived)) - self.live.keys())]
+        chosen = names[which % len(names) :][: 1 + more]
+        self.engine.abort(chosen)
+        self.seen["aborted several at once"] += len(chosen) > 1
+        self.seen["aborted after its end"] += bool(self.ended.intersection(chosen))
+        for request in self.live.keys() & chosen:
+            del self.live[request]
+            runs = request in self.began
+            in_flight = any(row.request == request for plan, _ in self.open for row in plan)
+            self.seen["aborted while it runs" if runs else "aborted while it waits"] += 1
+            self.seen["aborted with a step open"] += in_flight
+
+    def _forget(self, *, preempts: bool) -> None:
+        runs, held = bool(self.began.keys() & self.live.keys()), bool(self.engine.held())
+        if self.engine.forget(preempts=preempts):
+            self.worker.cells.clear()
+            self.seen["forgotten while requests run" if runs else "forgotten"] += 1
+            self.seen["forgotten with a step open"] += bool(self.open)
+        elif preempts or not held:
+            raise Broken("PROG", "the contents of pages are not forgotten, and no request runs")
+        else:
+            self.seen["not forgotten while requests run"] += 1
+
+    def _judge_busy(self) -> None:
+        if self.live and not self.engine.is_busy():
+            raise Broken("PROG", f"{sorted(self.live)} have not ended, and none is said to wait")
 
     def _judge_plan(self, plan: Plan) -> None:
         names, tokens = [row.request for row in plan], sum(row.count for row in plan)
         gone = set(names) - self.live.keys()
         if gone:
             raise Broken("FENCE", f"a step is planned for {sorted(gone)}, which have ended")
+        begins = set(names) - self.began.keys()
+        waits = self.live.keys() - self.began.keys() - begins
+        first = min(waits, key=self.ranks.__getitem__, default=None)
+        late = [
+            name for name in begins if first is not None and self.ranks[first] < self.ranks[name]
+        ]
+        if late:
+            raise Broken("PROG", f"{sorted(late)} begin, and request {first} goes on waiting")
         if len(set(names)) != len(names):
             raise Broken("KNOB", f"a step is planned for {names}: one of them is there twice")
         for seen, most, what in (
@@ -197,18 +246,29 @@ class Run:
             if seen > most:
                 raise Broken("KNOB", f"a step has {seen} {what}, should be {most} at most")
 
+    def _judge_order(self, begins: set[int]) -> None:
+        """Who has never begun goes on waiting for nobody behind it."""
+        last = max(begins, key=self.ranks.__getitem__, default=None)
+        waits = self.live.keys() - self.began.keys() - begins
+        ahead = [one for one in waits if last is not None and self.ranks[one] < self.ranks[last]]
+        if ahead:
+            raise Broken("PROG", f"request {last} begins, and {sorted(ahead)} go on waiting")
+
     def _judge_end(self, request: int, finished: Finished) -> None:
         if request not in self.live:
             raise Broken("OUT", f"request {request} has ended before, and ends again")
         asked = self.live.pop(request)
         self.ended.add(request)
-        right = Finished(*naive.generate(asked.prompt, asked.params))
+        room = self.engine.max_len - len(asked.prompt)
+        params = evolve(asked.params, max_new=min(asked.params.max_new, room))
+        right = Finished(*naive.generate(asked.prompt, params))
         if finished != right:
             raise Broken("ALONE", f"request {request} has {finished}, should have {right}")
         stopped = right.reason is FinishReason.STOP
         self.seen["stopped" if stopped else "reached its limit"] += 1
         length = len(asked.prompt) + len(right.tokens)
         self.seen["longest sequence"] += length == self.engine.max_len
+        self.seen["fewer tokens than asked for"] += room < asked.params.max_new
 
     def _note(self, plan: Plan) -> None:
         size, chunks, decodes = self.engine.groups[0].page_size, 0, 0
@@ -257,12 +317,15 @@ def arrivals(draw: st.DrawFn, engine: Schedules) -> Arrive:
     shared = min(length, draw(st.sampled_from((0, size, 2 * size, most))))
     rest = length - shared
     prompt = (*common[:shared], *draw(st.lists(st.integers(0, 2), min_size=rest, max_size=rest)))
-    new = draw(st.sampled_from([*_lengths(size, most - length), most - length]))
+    room = most - length
+    new = draw(st.sampled_from([*_lengths(size, room), room, room + 1 + size]))
     params = Params(max_new=new)
     if draw(st.integers(0, 3)) == 0:
-        answer, _ = naive.generate(prompt, params)
-        params = evolve(params, stops=((draw(st.sampled_from(answer)),),))
-    return Arrive(prompt, params, draw(st.sampled_from((0, 0, 1, 2))))
+        answer, _ = naive.generate(prompt, evolve(params, max_new=min(new, room)))
+        stops = draw(st.lists(st.sampled_from(answer), min_size=1, max_size=2, unique=True))
+        params = evolve(params, stops=tuple((stop,) for stop in stops))
+    rank, context = draw(st.sampled_from((0, 0, 1, 2))), draw(st.sampled_from((0, 0, 0, 1)))
+    return Arrive(prompt, params, rank, context)
 
 
 def _lengths(size: int, most: int) -> list[int]:
@@ -275,9 +338,9 @@ def histories(engine: Schedules) -> st.SearchStrategy[History]:
     events = st.one_of(
         arrivals(engine),
         arrivals(engine),
-        st.builds(Abort, st.integers(0, 7)),
+        st.builds(Abort, st.integers(0, 7), st.sampled_from((0, 0, 1))),
         *(st.just(event) for event in (Dispatch(), Dispatch(), Dispatch(), Deliver(), Deliver())),
-        st.just(Forget()),
+        st.builds(Forget, preempts=st.booleans()),
     )
     return st.lists(events, min_size=1, max_size=40).map(tuple)
 
@@ -296,19 +359,29 @@ def shorter(history: History) -> Iterator[History]:
 
 def _lesser(event: Event) -> Iterator[Event]:
     match event:
-        case Abort(which) if which:
-            yield Abort(which - 1)
-        case Arrive(prompt, params, priority):
-            for part in (prompt[: len(prompt) // 2], prompt[:-1]):
-                if part:
-                    yield evolve(event, prompt=part)
-            for new in (1, params.max_new - 1):
-                if 0 < new < params.max_new:
-                    yield evolve(event, params=evolve(params, max_new=new))
-            if params.stops:
-                yield evolve(event, params=evolve(params, stops=()))
-            if priority:
-                yield evolve(event, priority=priority - 1)
+        case Abort(which, more):
+            if which:
+                yield evolve(event, which=which - 1)
+            if more:
+                yield evolve(event, more=more - 1)
+        case Arrive():
+            yield from _lesser_arrival(event)
+
+
+def _lesser_arrival(event: Arrive) -> Iterator[Event]:
+    prompt, params = event.prompt, event.params
+    for part in (prompt[: len(prompt) // 2], prompt[:-1]):
+        if part:
+            yield evolve(event, prompt=part)
+    for new in (1, params.max_new - 1):
+        if 0 < new < params.max_new:
+            yield evolve(event, params=evolve(params, max_new=new))
+    if params.stops:
+        yield evolve(event, params=evolve(params, stops=params.stops[1:]))
+    if event.context:
+        yield evolve(event, context=event.context - 1)
+    if event.priority:
+        yield evolve(event, priority=event.priority - 1)
 
 
 def told(history: History, broken: Broken) -> Iterator[str]:
@@ -316,13 +389,18 @@ def told(history: History, broken: Broken) -> Iterator[str]:
     number = 0
     for event in history:
         match event:
-            case Arrive(prompt, params, priority):
+            case Arrive(prompt, params, priority, context):
                 stops = f", stops {params.stops}" if params.stops else ""
                 rank = f", priority {priority}" if priority else ""
-                yield f"  request {number}: {prompt}, at most {params.max_new} tokens{stops}{rank}"
+                under = f", context {context}" if context else ""
+                asked = f"{prompt}, at most {params.max_new} tokens{stops}{rank}{under}"
+                yield f"  request {number}: {asked}"
                 number += 1
-            case Abort(which):
-                yield f"  abort the request at place {which} of those that have not ended"
+            case Abort(which, more):
+                after = f" and {more} after it" if more else ""
+                yield f"  abort the request at place {which}{after}, those that have ended last"
+            case Forget(preempts=False):
+                yield "  forget, if no request holds pages"
             case _:
                 yield f"  {type(event).__name__.lower()}"
     yield f"  then all are served: {broken}"
@@ -366,6 +444,7 @@ if __name__ == "__main__":
             module="conformance.harnesses.plans",
             told=__doc__,
             engine="a conformance.harnesses.plans.Makes",
-            not_checked="draws at a temperature, drafts, transfers, values of attention",
+            not_checked="draws at a temperature, drafts, transfers, values of attention, several "
+            "choices, the order of preempted requests, what a worker reads beyond rows and texts",
         )
     )

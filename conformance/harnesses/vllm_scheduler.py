@@ -13,6 +13,7 @@ Block 0 of vLLM stands for no block and is never given out, so page p here is it
 pool can hold one longest request: vLLM checks that when it starts, and would stall otherwise.
 """
 
+import logging
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from typing import Any, Final
 from conformance.engines import drift
 from conformance.engines.vllm import PACKAGE, REMEDY
 from conformance.harnesses.planned import Finished, Group, Pages, Plan, Row
+from conformance.harnesses.workloads import Broken
 from spec.vocabulary import INVALID, FinishReason, Request
 
 SIZE: Final = 2
@@ -33,7 +35,7 @@ PAGES: Final = {FULL: 16, HYBRID: 34}
 SLOTS: Final = 3
 TOKENS: Final = 16
 CHUNK: Final = 8
-"""The most tokens of one prompt in a step, so that a step reads parts of several prompts."""
+"""The most tokens of one prompt in a step that others wait for, so that it reads several parts."""
 MAX_LEN: Final = 32
 _SCHEDULER: Final = "vllm.v1.core.sched.scheduler"
 _ASYNC: Final = "vllm.v1.core.sched.async_scheduler"
@@ -55,6 +57,8 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
 """The calls, with the parameters of vllm-tpu 0.32.0."""
 
 
+REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LIMIT}
+"""The reasons of vLLM for the end of a request that was not aborted."""
 _GRAMMAR: Final = SimpleNamespace(
     accept_tokens=lambda *_: True, should_advance=lambda *_, **__: False
 )
@@ -81,6 +85,11 @@ def make_hybrid_async() -> "Scheduler":
     return Scheduler(HYBRID, lag=1)
 
 
+def make_pipelined() -> "Scheduler":
+    """The second one with two steps open when another is planned, as with a pipeline of two."""
+    return Scheduler(FULL, lag=2)
+
+
 def make_priority() -> "Scheduler":
     """The first one, in which a request of a higher priority takes the blocks of others."""
     return Scheduler(FULL, lag=0, policy="priority")
@@ -103,6 +112,7 @@ class Scheduler:
         self, groups: tuple[Group, ...], *, lag: int, policy: str = "fcfs", pinned: bool = True
     ) -> None:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        logging.getLogger("vllm").setLevel(logging.ERROR)  # it warns of each reset that is refused
         drift.require_installed(
             PACKAGE, _SCHEDULER, allowed="vllm-tpu 0.32.0, installed", remedy=REMEDY
         )
@@ -110,7 +120,7 @@ class Scheduler:
             drift.require(PACKAGE, CALLS, remedy=REMEDY)
         self.groups: Sequence[Group] = groups
         self.pages, self.slots, self.tokens, self.max_len = PAGES[groups], SLOTS, TOKENS, MAX_LEN
-        self.lag = lag
+        self.lag, self.priorities = lag, policy == "priority"
         self._request, utils = import_module(_REQUEST), import_module(_UTILS)
         hashing = import_module("vllm.utils.hashing").sha256
         utils.init_none_hash(hashing)
@@ -127,8 +137,8 @@ class Scheduler:
         self._tables = dict[str, list[list[int]]]()
         self._texts = dict[str, tuple[int, ...]]()
 
-    def arrive(self, request: Request, *, priority: int) -> None:
-        """Queue a request."""
+    def arrive(self, request: Request, *, priority: int, context: int) -> None:
+        """Queue a request, of one of two clients."""
         params = import_module("vllm").SamplingParams(
             max_tokens=request.params.max_new,
             temperature=0.0,
@@ -141,15 +151,18 @@ class Scheduler:
                 list(request.prompt),
                 params,
                 None,
+                client_index=_client(request.id),
                 arrival_time=float(request.id),
+                cache_salt=str(context) if context else None,
                 priority=priority,
                 block_hasher=self._hasher,
             )
         )
 
-    def abort(self, request: int) -> None:
-        """Abort a request."""
-        self.scheduler.finish_requests(str(request), self._request.RequestStatus.FINISHED_ABORTED)
+    def abort(self, requests: Sequence[int]) -> None:
+        """Abort requests."""
+        aborted = self._request.RequestStatus.FINISHED_ABORTED
+        self.scheduler.finish_requests([*map(str, requests)], aborted)
 
     def dispatch(self) -> Plan:
         """Plan a step. One without tokens is delivered at once."""
@@ -166,23 +179,34 @@ class Scheduler:
     def deliver(self, drawn: Mapping[int, int]) -> Mapping[int, Finished]:
         """Deliver the oldest step."""
         planned = self._open.popleft()
-        names = tuple(planned.num_scheduled_tokens)
+        names = tuple(planned.num_scheduled_tokens)[::-1]  # the worker may take them in any order
         told = self.scheduler.update_from_output(planned, _outputs(names, drawn))
         ended = dict[int, Finished]()
-        for output in (one for outputs in told.values() for one in outputs.outputs):
+        for client, output in ((at, one) for at, found in told.items() for one in found.outputs):
+            if client != _client(int(output.request_id)):
+                raise Broken("OUT", f"client {client} is told of request {output.request_id}")
             self._texts[output.request_id] += tuple(output.new_token_ids)
             if output.finish_reason is not None:
                 ended[int(output.request_id)] = self._ended(output)
         return ended
 
-    def forget(self) -> None:
-        """Reset the prefix cache, and preempt what runs."""
-        self.scheduler.reset_prefix_cache(reset_running_requests=True)
+    def forget(self, *, preempts: bool) -> bool:
+        """Reset the prefix cache."""
+        done = self.scheduler.reset_prefix_cache(reset_running_requests=preempts)
+        return preempts or bool(done)
+
+    def is_busy(self) -> bool:
+        """Whether the scheduler has requests that have not ended."""
+        return bool(self.scheduler.has_unfinished_requests())
 
     def held(self) -> Sequence[int]:
         """The blocks with a count, but for the one that stands for none."""
         blocks = self.scheduler.kv_cache_manager.block_pool.blocks
         return [block.block_id - 1 for block in blocks[1:] if block.ref_cnt]
+
+    def known(self) -> Sequence[int]:
+        """The requests with a table."""
+        return [*map(int, self._tables)]
 
     def _new(self, planned: Any) -> list[Row]:
         rows = list[Row]()
@@ -199,6 +223,8 @@ class Scheduler:
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
         ):
             text = None
+            if name not in self._tables:
+                raise Broken("FENCE", f"request {name} goes on, and the worker had to forget it")
             if name in cached.resumed_req_ids:
                 self._tables[name] = [list(group) for group in blocks]
                 text = tuple(cached.all_token_ids[name])
@@ -213,9 +239,15 @@ class Scheduler:
         return Row(int(name), tables, start, planned.num_scheduled_tokens[name], text)
 
     def _ended(self, output: Any) -> Finished:
-        stopped = str(output.finish_reason) == "stop"
-        reason = FinishReason.STOP if stopped else FinishReason.LIMIT
+        reason = REASONS.get(str(output.finish_reason))
+        if reason is None:
+            raise Broken("OUT", f"request {output.request_id} ends as {output.finish_reason}")
         return Finished(self._texts[output.request_id], reason)
+
+
+def _client(request: int) -> int:
+    """The client of a request."""
+    return request % 2
 
 
 def _pages(blocks: Sequence[int]) -> Pages:

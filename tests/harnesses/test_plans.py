@@ -97,17 +97,19 @@ def test_a_wrong_plan_is_told(wrong: Row, message: str) -> None:
 def test_a_history_is_told_line_by_line() -> None:
     """Requests by their number, with what is not usual; then the violation."""
     params = Params(max_new=2, stops=((4,),))
-    history = (Arrive((1, 2), params), Arrive((3,), Params(max_new=1), priority=2), Dispatch())
+    others = (Abort(1, 2), Deliver(), Forget(), Forget(preempts=False))
+    history = (Arrive((1, 2), params), Arrive((3,), Params(max_new=1), 2, 1), Dispatch())
 
     assert [
         "  request 0: (1, 2), at most 2 tokens, stops ((4,),)",
-        "  request 1: (3,), at most 1 tokens, priority 2",
+        "  request 1: (3,), at most 1 tokens, priority 2, context 1",
         "  dispatch",
-        "  abort the request at place 1 of those that have not ended",
+        "  abort the request at place 1 and 2 after it, those that have ended last",
         "  deliver",
         "  forget",
+        "  forget, if no request holds pages",
         "  then all are served: OUT: wrong",
-    ] == [*plans.told((*history, Abort(1), Deliver(), Forget()), Broken("OUT", "wrong"))]
+    ] == [*plans.told((*history, *others), Broken("OUT", "wrong"))]
 
 
 def test_every_shorter_history_is_smaller() -> None:
@@ -117,16 +119,20 @@ def test_every_shorter_history_is_smaller() -> None:
         return sum(
             1
             + (
-                len(one.prompt) + one.params.max_new + len(one.params.stops) + one.priority
+                len(one.prompt)
+                + one.params.max_new
+                + len(one.params.stops)
+                + one.priority
+                + one.context
                 if isinstance(one, Arrive)
-                else one.which
+                else one.which + one.more
                 if isinstance(one, Abort)
                 else 0
             )
             for one in history
         )
 
-    whole = (Arrive((1, 2, 3), Params(max_new=3, stops=((4,),)), 1), Dispatch(), Abort(2))
+    whole = (Arrive((1, 2, 3), Params(max_new=3, stops=((4,),)), 1, 1), Dispatch(), Abort(2, 1))
     shorter = [*plans.shorter(whole)]
 
     assert len(shorter) > 8

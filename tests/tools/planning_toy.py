@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from attrs import Factory, define
+from attrs import Factory, define, evolve
 
 from conformance.harnesses.planned import Finished, Group, Pages, Plan, Row
 from spec.machines import naive
@@ -24,6 +24,14 @@ BUGS: Final = {
     "a row lacks its last page": "ROW",
     "a page is given twice in a step": "WX",
     "what runs goes on after all is forgotten": "READ",
+    "it is said that all is forgotten": "READ",
+    "a request may be too long": "ALONE",
+    "the last that arrived begins first": "PROG",
+    "who was preempted is not counted": "PROG",
+    "one alone is aborted": "OUT",
+    "an abort of what has ended fails": "ATOMIC",
+    "a context is no part of a key": "READ",
+    "the worker is not told what has ended": "CONS",
 }
 """For each bug the clause that it violates, if the steps of the toy may be open."""
 
@@ -50,30 +58,56 @@ class Toy:
     """Running requests first, in order of arrival; the newest is preempted for a page."""
 
     def __init__(self, *, bug: str = "", lag: int = 1) -> None:
-        self.bug, self.lag = bug, lag
+        self.bug, self.lag, self.priorities = bug, lag, False
+        self.contexts = dict[int, int]()
         self.groups: Sequence[Group] = (Group(2),)
         self.pages, self.slots, self.tokens, self.max_len = 6, 3, 5, 9
-        self.counts, self.index = [0] * self.pages, dict[Tokens, int]()
+        self.counts, self.index = [0] * self.pages, dict[tuple[int, Tokens], int]()
+        self.untold = list[int]()
         self.waiting, self.running = list[Job](), list[Job]()
         self.stuck = False
         self.open, self.owed = deque[list[tuple[Job, int]]](), list[int]()
 
-    def arrive(self, request: Request, *, priority: int) -> None:
+    def arrive(self, request: Request, *, priority: int, context: int) -> None:
         """Queue a request; the toy has no priorities."""
         del priority
+        room = self.max_len - len(request.prompt)
+        if self.bug != "a request may be too long":
+            most = min(request.params.max_new, room)
+            request = evolve(request, params=evolve(request.params, max_new=most))
+        self.contexts[request.id] = context
         self.waiting.append(Job(request, request.prompt))
+        if self.bug == "the last that arrived begins first":
+            self.waiting.insert(0, self.waiting.pop())
 
-    def abort(self, request: int) -> None:
-        """Give its pages back."""
-        for job in (*self.waiting, *self.running):
-            if job.request.id == request:
-                self._end(job)
+    def abort(self, requests: Sequence[int]) -> None:
+        """Give their pages back."""
+        jobs = [job for job in (*self.waiting, *self.running) if job.request.id in requests]
+        if self.bug == "one alone is aborted":
+            jobs = jobs[:1]
+        if self.bug == "an abort of what has ended fails" and len(jobs) < len(requests):
+            raise KeyError(requests)
+        for job in jobs:
+            self._end(job)
 
-    def forget(self) -> None:
+    def is_busy(self) -> bool:
+        """Whether a request waits or runs."""
+        is_wrong = self.bug == "who was preempted is not counted"
+        waits = any(not (is_wrong and job.epoch) for job in self.waiting)
+        return waits or bool(self.running)
+
+    def known(self) -> list[int]:
+        """Those that run, and those that have ended since the last plan."""
+        return [*(job.request.id for job in self.running), *self.untold]
+
+    def forget(self, *, preempts: bool) -> bool:
         """Preempt what runs, and forget all prefixes."""
+        if not preempts and any(self.counts):
+            return self.bug == "it is said that all is forgotten"
         while self.running and self.bug != "what runs goes on after all is forgotten":
             self._preempt(self.running[-1])
         self.index.clear()
+        return True
 
     def held(self) -> list[int]:
         """The pages with a count."""
@@ -81,6 +115,8 @@ class Toy:
 
     def dispatch(self) -> Plan:
         """Plan the next positions of all that run, then of all that can begin."""
+        if self.bug != "the worker is not told what has ended":
+            self.untold.clear()
         step, before = list[tuple[Job, int]](), len(self.running)
         rows = self._go_on(step)
         if len(self.running) == before:  # nobody was preempted
@@ -153,18 +189,22 @@ class Toy:
         ahead = 2 if self.bug == "a page is published before it is planned" else 0
         for end in range(2, min(job.computed + ahead, len(job.text)) + 1, 2):
             if end // 2 <= len(job.row):
-                self.index.setdefault(job.text[:end], job.row[end // 2 - 1])
+                self.index.setdefault(self._key(job, end), job.row[end // 2 - 1])
         if self.bug == "a row lacks its last page":
             row = row[:-1]
         return Row(job.request.id, (row,), start, count, text)
+
+    def _key(self, job: Job, end: int) -> tuple[int, Tokens]:
+        counts = self.bug != "a context is no part of a key"
+        return counts * self.contexts[job.request.id], job.text[:end]
 
     def _hit(self, job: Job) -> Pages:
         short = self.bug != "a hit leaves nothing to compute"
         pages = list[int]()
         for end in range(2, len(job.text) + 1 - short, 2):
-            if job.text[:end] not in self.index:
+            if self._key(job, end) not in self.index:
                 break
-            pages.append(self.index[job.text[:end]])
+            pages.append(self.index[self._key(job, end)])
         return tuple(pages)
 
     def _hold(self, job: Job, pages: Pages) -> None:
@@ -201,6 +241,7 @@ class Toy:
 
     def _end(self, job: Job) -> None:
         was_running, job.ended = job in self.running, True
+        self.untold += [job.request.id] * job.taken
         if self.bug != "an aborted request keeps its pages" or not was_running:
             self._release(job)
         if self.bug == "an aborted request stays in its slot" and was_running:
