@@ -183,6 +183,7 @@ class Run:
             self._judge_plan(plan)
             self._note(plan)
             self.open.append((plan, self.worker.run(plan)))
+            self.seen["planned steps"] += 1
             self.seen["several steps open"] += len(self.open) > 1
             self.began |= {row.request: row.start + row.count for row in plan}
         return bool(plan)
