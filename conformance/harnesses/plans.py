@@ -230,14 +230,7 @@ class Run:
         gone = set(names) - self.live.keys()
         if gone:
             raise Broken("FENCE", f"a step is planned for {sorted(gone)}, which have ended")
-        begins = set(names) - self.began.keys()
-        waits = self.live.keys() - self.began.keys() - begins
-        first = min(waits, key=self.ranks.__getitem__, default=None)
-        late = [
-            name for name in begins if first is not None and self.ranks[first] < self.ranks[name]
-        ]
-        if late:
-            raise Broken("PROG", f"{sorted(late)} begin, and request {first} goes on waiting")
+        self._judge_order({*names} - self.began.keys())
         if len(set(names)) != len(names):
             raise Broken("KNOB", f"a step is planned for {names}: one of them is there twice")
         for seen, most, what in (
