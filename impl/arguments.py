@@ -51,7 +51,7 @@ def slot(given: int, *, name: str = "slot") -> np.int32:
 
 
 def slot_or_any(given: int | None, *, name: str = "slot") -> np.int32:
-    """A slot id, INVALID for None, or -1 for an id that is out of range."""
+    """INVALID for None, which means the lowest free slot; any other id as `slot` gives it."""
     SLOT_OR_ANY.require(name, given)
     return np.int32(INVALID) if given is None else slot(given, name=name)
 

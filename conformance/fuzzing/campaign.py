@@ -63,7 +63,7 @@ LARGE_EVERY: Final = 4
 FURTHER_TURNS: Final = 5
 """One turn in this many is at a further setting: another one each time, until it has had them all.
 
-So that a minute comes to nearly all of them with our engine, though it is compiled for each.
+A minute comes to a few of them with our engine, since it is compiled for each.
 """
 MOST_MAPPED: Final = 0.6
 """With a larger share of the mapped areas in use no further setting is compiled beside the others.

@@ -192,8 +192,7 @@ class Scheduler:
 
     def forget(self, *, preempts: bool) -> bool:
         """Reset the prefix cache."""
-        done = self.scheduler.reset_prefix_cache(reset_running_requests=preempts)
-        return preempts or bool(done)
+        return bool(self.scheduler.reset_prefix_cache(reset_running_requests=preempts))
 
     def is_busy(self) -> bool:
         """Whether the scheduler has requests that have not ended."""
