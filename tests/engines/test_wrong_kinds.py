@@ -18,7 +18,6 @@ from impl import arguments
 from impl.host import Host
 from spec.machines import actions as act
 from spec.vocabulary import (
-    INVALID,
     CleanupMode,
     InvalidInput,
     Params,
@@ -116,11 +115,11 @@ def anything(_name: str, given: Any) -> np.int32:
     return np.int32(int(given) % 2)
 
 
-def the_other_name(setup: Any, given: Any, *, name: str = "slot") -> np.int32:
+def the_other_name(given: Any, *, name: str = "slot") -> np.int32:
     """A slot, which is called `id` where it is none."""
     del name
     SLOT.require("id", given)
-    return np.int32(given if 0 <= given < setup.geometry.slots else INVALID)
+    return np.int32(given)
 
 
 def queued_at_once(host: Host, request: Any) -> None:
