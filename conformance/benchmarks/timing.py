@@ -121,6 +121,18 @@ def allocating(setup: Setup) -> Timed:
     return call
 
 
+_LIVE, _PUBLISHED, _RESERVED, _ALLOCATED, _INDEXED, _DRAFTED = range(6)
+"""The slots of `Prepared`: two of requests, the second with a page in the index, one without a
+prompt, one with unwritten cells, one without cells whose text the index has, one with a draft."""
+
+_IDLE: Final = (9,) * 16
+"""The text of a page of the index that no row names."""
+
+
+def _cells(slot: int) -> list[tuple[int, int]]:
+    return [(slot, position) for position in range(20)]
+
+
 class Prepared:
     """Entry points of the wide model, each called on the same metadata, in which it is legal.
 
@@ -130,11 +142,22 @@ class Prepared:
     def __init__(self, pages: int, compiled_entries: dict[str, jax.stages.Compiled]) -> None:
         self._weights = jax.jit(WIDE.init)(jax.random.key(0))
         engine = Engine(wide(pages), self._weights)
-        engine.prefill([request(1, 20, 40), request(2, 33, 40, 2)])
-        engine.reserve(3)
-        engine.reserve(4)
-        engine.assign(4, (1, 2, 3), Params(max_new=9), request=3)
-        engine.allocate([(4, 0), (4, 1), (4, 2)])
+        engine.prefill([request(1, 20, 40), request(2, 33, 40)])
+        engine.publish(_PUBLISHED, 16)
+        engine.prefill([evolve(request(3, 17, 40), prompt=(*_IDLE, 9))])
+        engine.publish(_RESERVED, 16)
+        engine.free(_RESERVED)
+        for slot in (_ALLOCATED, _INDEXED, _DRAFTED):
+            engine.reserve(slot)
+            engine.assign(slot, request(slot, 20, 40).prompt, Params(max_new=40), request=slot)
+        engine.reserve(_RESERVED)
+        engine.allocate(_cells(_ALLOCATED))
+        engine.allocate(_cells(_DRAFTED))
+        engine.write(_cells(_DRAFTED))
+        engine.propose(_DRAFTED, (5,))
+        engine.purge(_DRAFTED)
+        engine.allocate([(_DRAFTED, 20)])
+        engine.write([(_DRAFTED, 20)])
         self._metadata = jax.tree.map(np.array, engine.packed._replace(cache=()))
         self.cache = engine.packed.cache
         self._programs, self._arguments = compiled_entries, legal_arguments(wide(pages))
@@ -170,19 +193,28 @@ def programs(pages: int) -> dict[str, jax.stages.Compiled]:
 
 def legal_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
     """Arguments that are legal in the state of `Prepared`."""
-    one_page = [(3, position) for position in range(16)]
+    one_page = [(_RESERVED, position) for position in range(16)]
     changed: dict[str, tuple[object, ...]] = {
         "reserve": (np.int32(INVALID), np.int32(0)),
         "assign": (
-            np.int32(3),
+            np.int32(_RESERVED),
             np.int32(0),
             *arguments.prompt(setup, (1, 2)),
             arguments.params(setup, [Params(max_new=3)], [7]),
         ),
         "allocate": arguments.batch(setup, one_page),
-        "write": arguments.batch(setup, [(4, 0), (4, 1), (4, 2)]),
-        "clone": (np.int32(0), np.int32(INVALID), np.int32(1)),
-        "enqueue": (np.int32(4), np.int32(5)),
+        "write": arguments.batch(setup, _cells(_ALLOCATED)),
+        "clone": (np.int32(_LIVE), np.int32(INVALID), np.int32(1)),
+        "enqueue": (np.int32(_ALLOCATED), np.int32(5)),
+        "commit": (np.int32(_DRAFTED), np.int32(21)),
+        "truncate": (np.int32(_DRAFTED), np.int32(20)),
+        "hit": (np.int32(_INDEXED), np.int32(16)),
+        "share": (np.int32(_PUBLISHED), np.int32(_INDEXED), np.int32(16)),
+        "merge": (np.int32(_LIVE), np.int32(0)),
+        "evict": (*arguments.prompt(setup, _IDLE), np.int32(0)),
+        "mixed_round": (arguments.chunks(setup, [(_INDEXED, 1)]),),
+        "preempt": (np.int32(1),),
+        "replay": (np.int32(_INDEXED), *arguments.prompt(setup, (1,))),
         "prefill_requests": (arguments.prefill_work(setup, [request(8, 20, 40, 2)]),),
     }
     return pool_copies.example_arguments(setup) | changed

@@ -95,3 +95,12 @@ def test_calls_are_made_in_turns_and_each_has_its_own_median() -> None:
 
     assert [3.0, 40.0, 0.0] == found
     assert [0, 1, 2] * 3 == order
+
+
+@pytest.mark.deep
+def test_every_entry_point_is_timed_where_it_is_legal() -> None:
+    """None is refused on the state that it is timed on, or the benchmark would not end."""
+    prepared = timing.Prepared(64, timing.programs(64))
+
+    for name in entries.NAMES:
+        assert prepared.entry(name)() > 0
