@@ -195,7 +195,7 @@ class Profile:
     contexts: whether its index tells contexts apart; without, every slot has context 0. refuses:
     whether it refuses exactly when the specification does, or sometimes more often. policy: whether
     it takes the lowest free pages, slots in ascending order, or any free pages. copy, lookahead,
-    reserve: when it takes pages; see `spec.vocabulary.Capacity`. guarded: the reasons that the
+    reserve, ring: when it takes pages and gives them up; see `spec.vocabulary.Capacity`. guarded: the reasons that the
     layer above the engine rules out, for every action or as a pair for one; a call that the
     specification refuses for one of them is not sent. batches: what one batch may have: the tokens
     of several slots; those of one slot; or, for a slot that has cells already, one token. A larger
@@ -219,6 +219,7 @@ class Profile:
     copy: Copy = field(default="eager", validator=_known_word)
     lookahead: int = field(default=0, validator=INT32)
     reserve: Reservation = field(default="none", validator=_known_word)
+    ring: int = field(default=0, validator=INT32)
     guarded: frozenset[Reason | Answer] = field(
         default=frozenset(), converter=_frozen, validator=_known_reasons
     )
@@ -228,12 +229,17 @@ class Profile:
     @property
     def capacity(self) -> Capacity:
         """The capacity policy."""
-        return Capacity(copy=self.copy, lookahead=self.lookahead, reserve=self.reserve)
+        return Capacity(
+            copy=self.copy, lookahead=self.lookahead, reserve=self.reserve, ring=self.ring
+        )
 
     @property
     def machine(self) -> Machine:
-        """The machine that the engine is held to; see `spec.ladder.machine_for`."""
-        return ladder.machine_for(self.taken)
+        """The machine that the engine is held to; see `spec.ladder.machine_for`.
+
+        A ring gives pages up by itself, whether or not the engine offers Release.
+        """
+        return ladder.machine_for(self.taken | ({actions.Release} if self.ring else set()))
 
     @property
     def taken(self) -> frozenset[type]:

@@ -120,6 +120,9 @@ def _rows(view: View) -> Iterator[str]:
             yield f"row {slot} is {_show(row)}, should name nothing before entry {first}"
         if _names_any(row[wanted:]):
             yield f"row {slot} is {_show(row)}, should name nothing after entry {wanted}"
+        if view.capacity.ring and len(valid) > view.capacity.ring:
+            most = view.capacity.ring
+            yield f"row {slot} is {_show(row)}, should name {most} pages at most: it is a ring"
         if len(set(valid)) < len(valid):
             yield f"row {slot} is {_show(row)}, should name no page twice"
 
@@ -173,7 +176,10 @@ def _released(view: View) -> Iterator[str]:
 
 
 def _released_alone(before: View, after: View) -> Iterator[str]:
-    """A release is an action on one slot; a slot that was or is unused has begun or ended."""
+    """A release is an action on one slot; a slot that was or is unused has begun or ended.
+
+    In a ring a row also gives pages up for new ones.
+    """
     assert before.first_page is not None
     assert after.first_page is not None
     moved = [
@@ -181,11 +187,18 @@ def _released_alone(before: View, after: View) -> Iterator[str]:
         for slot, used in enumerate(before.used)
         if used and after.used[slot] and before.first_page[slot] != after.first_page[slot]
     ]
+    if before.capacity.ring:
+        moved = [slot for slot in moved if _end(after.rows[slot]) <= _end(before.rows[slot])]
     for slot in moved[1:]:
         yield (
             f"slot {slot} has released {after.first_page[slot]} pages, should be "
             f"{before.first_page[slot]}: slot {moved[0]} released in this step"
         )
+
+
+def _end(row: tuple[int, ...]) -> int:
+    """The number of entries up to the last one that names a page."""
+    return max((entry + 1 for entry, page in enumerate(row) if page != INVALID), default=0)
 
 
 def _contents(view: View) -> Iterator[str]:

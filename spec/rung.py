@@ -135,6 +135,9 @@ class Rule(Generic[A]):
     parts: Callable[["Machine", State, A], tuple[Part, ...]] | None = None
 
 
+Prepare = Callable[["Machine", State, A_contra], State]
+"""The state in which another rung's action is judged and done. Refusals are not known yet."""
+
 Follow = Callable[["Machine", State, A_contra, State], State]
 """The state after another rung's action, from the state before and the one reached so far."""
 
@@ -186,7 +189,8 @@ class Rung:
     requires: rungs that its machine must contain. owns: components of the state. initial: sets them
     to their first values. rules: the actions that it adds. folds: actions of lower rungs that the
     caller of an engine no longer calls, since actions of this rung are folds of them. guards,
-    follows: what it adds to checks and effects of other rungs' actions. known: tokens that follow
+    follows: what it adds to checks and effects of other rungs' actions. prepares: what happens before
+    another rung's action, as a part of it. known: tokens that follow
     a sequence's own tokens and may be written. clauses: the invariants that it adds, by id. edges:
     its refinements to lower machines. meets: an entry for each rung before it in the registry.
     """
@@ -198,6 +202,7 @@ class Rung:
     rules: Mapping[type, Rule[Any]] = field(factory=dict)
     folds: frozenset[type] = frozenset()
     guards: Mapping[type, Stages[Any]] = field(factory=dict)
+    prepares: Mapping[type, Prepare[Any]] = field(factory=dict)
     follows: Mapping[type, Follow[Any]] = field(factory=dict)
     known: Callable[[State, int], Tokens] | None = None
     clauses: tuple[str, ...] = ()
@@ -217,6 +222,7 @@ class _Composed(NamedTuple):
 
     rule: Rule[Any]
     stages: Stages[Any]
+    prepares: tuple[Prepare[Any], ...]
     follows: tuple[Follow[Any], ...]
 
 
@@ -265,6 +271,7 @@ class Machine:
             kind: _Composed(
                 rule,
                 tuple(stage for _, stage in self.stages(kind)),
+                tuple(rung.prepares[kind] for rung in self.rungs if kind in rung.prepares),
                 tuple(rung.follows[kind] for rung in self.rungs if kind in rung.follows),
             )
             for kind, rule in self.rules.items()
@@ -322,6 +329,14 @@ class Machine:
         a(CleanupMode).require("cleanup", cleanup)
         a(Capacity).require("capacity", capacity)
         limits.check(geometry)
+        capacity.check(geometry)
+        if capacity.ring and "window" not in self.names:
+            raise InvalidInput(
+                "capacity",
+                seen=capacity,
+                allowed="no ring in a machine that releases nothing",
+                remedy="Take a machine with the rung window; see spec.ladder.",
+            )
         state = State(geometry, limits, cleanup, capacity)
         for rung in self.rungs:
             state = rung.initial(state)
@@ -356,6 +371,7 @@ class Machine:
 
     def refusals(self, state: State, action: Action) -> frozenset[Refusal]:
         """Why the action cannot be done; empty exactly if it can."""
+        state = self.prepared(state, action)
         found: frozenset[Refusal] = frozenset()
         for stage in self._of(action).stages:
             if any(refusal.reason in stage.unless for refusal in found):
@@ -369,7 +385,13 @@ class Machine:
 
     def pages_wanted(self, state: State, action: Action) -> int:
         """How many free pages an action takes."""
-        return self.rule(action).pages_wanted(self, state, action)
+        return self.rule(action).pages_wanted(self, self.prepared(state, action), action)
+
+    def prepared(self, state: State, action: Action) -> State:
+        """The state in which an action is judged and done."""
+        for prepare in self._of(action).prepares:
+            state = prepare(self, state, action)
+        return state
 
     def step(self, state: State, action: Action, pages: Pages | None = None) -> State:
         """Apply an action, or raise Refused. pages: the pages to take, in the order of taking."""
@@ -380,7 +402,8 @@ class Machine:
 
     def effect(self, state: State, action: Action, pages: Pages | None = None) -> State:
         """The state after an action that nothing refuses; refusals are not checked."""
-        rule, _, follows = self._of(action)
+        rule, _, _, follows = self._of(action)
+        state = self.prepared(state, action)
         after = rule.effect(self, state, action, pages)
         for follow in follows:
             after = follow(self, state, action, after)
@@ -405,23 +428,31 @@ class Machine:
     def climb(self, state: State, action: Action, pages: Pages | None = None) -> State:
         """Step, and check every edge on the way down. Raises Refused, or LadderBroken.
 
-        For each edge, `abstract(step(s, a)) == fold(lower.step, abstract(s), lower(s, a))`.
+        For each edge, `abstract(step(s, a)) == fold(lower.step, abstract(s), lower(s, a))`. What the
+        last rung does before the action is invisible below.
         """
         after = self.step(state, action, pages)
         top = self.rungs[-1]
+        prepare = top.prepares.get(type(action))
+        ready = state if prepare is None else prepare(self, state, action)
         for edge in top.edges:
             lower, name = self.target(edge), self._name(edge)
-            below = lower.project(edge.abstract(state))
-            for part, taken in edge.lower(self, state, action, pages):
+            below = lower.project(edge.abstract(ready))
+            if ready != state:
+                still = edge.compared(lower.project(edge.abstract(state)))
+                self._require(name, action, edge.compared(below), still)
+            for part, taken in edge.lower(self, ready, action, pages):
                 try:
                     below = lower.climb(below, part, taken)
                 except Refused as refusal:
                     raise LadderBroken(name, action, "done", f"{part}: {refusal}") from refusal
             seen = edge.compared(lower.project(edge.abstract(after)))
-            wanted = edge.compared(below)
-            if seen != wanted:
-                raise LadderBroken(name, action, seen, wanted)
+            self._require(name, action, seen, edge.compared(below))
         return after
+
+    def _require(self, name: str, action: Action, seen: object, wanted: object) -> None:
+        if seen != wanted:
+            raise LadderBroken(name, action, seen, wanted)
 
 
 def closure(names: Iterable[str], registry: tuple[Rung, ...]) -> Machine:

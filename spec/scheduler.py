@@ -36,6 +36,7 @@ from spec.machines.pages import pages_lacking, row_pages, used
 from spec.machines.preemption import slots_of_request
 from spec.machines.prefix import common, found
 from spec.machines.scheduling import packed
+from spec.machines.window import cells_in_ring, first_seen
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Entry
@@ -96,8 +97,11 @@ def pages_needed(machine: Machine, state: State, request: Request) -> int:
     """The pages that a request holds in the worst case, where its choices are never cloned.
 
     They share whole pages of the prompt but the last token, which each of them computes. Without
-    the rung prefix they share none.
+    the rung prefix they share none. Nor do they if a ring has given those pages up.
     """
+    length, ring = len(request.prompt) + request.params.max_new, state.capacity.ring
+    if state.capacity.ring_start(row_pages(state, length, 0)):
+        return request.n_generations * ring
     unshared = len(request.prompt) // state.geometry.page_size - _shared(machine, state, request)
     more = (request.n_generations - 1) * unshared
     return request.pages_needed(state.geometry, state.capacity) + more
@@ -272,7 +276,8 @@ def _reuse(machine: Machine, state: State, jobs: Jobs, do: Do) -> State:
         for slot in slots_of_request(state, request):
             if used(state, slot).allocated or _waits(machine, state, slot):
                 continue
-            most = (len(used(state, slot).tokens) - 1) // state.geometry.page_size
+            cells = min(len(used(state, slot).tokens) - 1, cells_in_ring(state, 0))
+            most = cells // state.geometry.page_size
             choices = _earlier(state, slot)
             parent = max(choices, key=lambda one: len(common(state, one, slot)), default=slot)
             shared = min(most, len(common(state, parent, slot))) if choices else 0
@@ -339,7 +344,7 @@ def _wanted(
     if any(queued.slot == slot for queued in state.queue) or _waits(machine, state, slot):
         return ()
     start = used(state, slot).allocated
-    end = min(len(used(state, slot).tokens), start + room)
+    end = min(len(used(state, slot).tokens), start + room, _ring_end(machine, state, slot))
     return tuple((slot, position) for position in range(start, end))
 
 
@@ -353,8 +358,15 @@ def _fitting(
     return wanted
 
 
+def _ring_end(machine: Machine, state: State, slot: int) -> int:
+    """How many cells a slot may have after a round: beside what its next query sees."""
+    seen = first_seen(state, slot) if "window" in machine.names else 0
+    return cells_in_ring(state, seen)
+
+
 def _allocatable(machine: Machine, state: State, batch: tuple[Entry, ...]) -> bool:
-    return machine.pages_wanted(state, Allocate(batch)) <= pool.free_count(state.counts)
+    ready = machine.prepared(state, Allocate(batch))
+    return machine.pages_wanted(state, Allocate(batch)) <= pool.free_count(ready.counts)
 
 
 def _waits(machine: Machine, state: State, slot: int) -> bool:

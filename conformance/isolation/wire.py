@@ -58,6 +58,7 @@ class ProfileData(TypedDict):
     copy: Copy
     lookahead: int
     reserve: Reservation
+    ring: int
     unasked: list[str]
     contexts: bool
 
@@ -116,6 +117,7 @@ def profile_to_data(profile: Profile) -> ProfileData:
         "copy": profile.copy,
         "lookahead": profile.lookahead,
         "reserve": profile.reserve,
+        "ring": profile.ring,
     }
 
 
@@ -149,6 +151,7 @@ def profile_from_data(
         copy=data["copy"],
         lookahead=data["lookahead"],
         reserve=data["reserve"],
+        ring=data["ring"],
     )
 
 

@@ -67,6 +67,7 @@ _HEADER: Final = {
     "copy": decoder(str),
     "lookahead": decoder(int),
     "reserve": decoder(str),
+    "ring": decoder(int),
     "unasked": decoder(tuple[str, ...]),
     "shows": decoder(tuple[str, ...]),
 }
@@ -99,13 +100,16 @@ class Header:
     copy: Copy = "eager"
     lookahead: int = field(default=0, validator=INT32)
     reserve: Reservation = "none"
+    ring: int = field(default=0, validator=INT32)
     unasked: frozenset[type] = frozenset()
     shows: tuple[str, ...] = ()
 
     @property
     def capacity(self) -> Capacity:
         """The capacity policy."""
-        return Capacity(copy=self.copy, lookahead=self.lookahead, reserve=self.reserve)
+        return Capacity(
+            copy=self.copy, lookahead=self.lookahead, reserve=self.reserve, ring=self.ring
+        )
 
 
 class Line(NamedTuple):
@@ -150,6 +154,7 @@ def header_to_data(header: Header) -> dict[str, object]:
         "copy": header.copy,
         "lookahead": header.lookahead,
         "reserve": header.reserve,
+        **({"ring": header.ring} if header.ring else {}),
         "unasked": sorted(kind.__name__ for kind in header.unasked),
         "shows": list(header.shows),
     }
@@ -245,6 +250,7 @@ def header_of(profile: Profile, *, shows: tuple[str, ...]) -> Header:
         copy=profile.copy,
         lookahead=profile.lookahead,
         reserve=profile.reserve,
+        ring=profile.ring,
         unasked=profile.unasked,
         shows=shows,
     )
@@ -264,6 +270,7 @@ def profile_of(header: Header, *, actions: frozenset[type]) -> Profile:
         copy=header.copy,
         lookahead=header.lookahead,
         reserve=header.reserve,
+        ring=header.ring,
     )
 
 

@@ -29,6 +29,7 @@ class HistoryWriter:
         copy: str = "eager",
         lookahead: int = 0,
         reserve: str = "none",
+        ring: int = 0,
         unasked: Sequence[str] = (),
         shows: Sequence[str] = (),
         limits: Mapping[str, int] | None = None,
@@ -37,7 +38,8 @@ class HistoryWriter:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
         header = {"kvspec": "recording", "version": 3, "engine": engine, "geometry": geometry}
         takes = {"policy": policy, "copy": copy, "lookahead": lookahead, "reserve": reserve}
-        more = {"limits": dict(limits)} if limits else {}
+        more: dict[str, object] = {"limits": dict(limits)} if limits else {}
+        more |= {"ring": ring} if ring else {}
         told = {"refuses": refuses, "unasked": list(unasked), "shows": list(shows), **more}
         self._out.write(json.dumps({**header, **takes, **told}) + "\n")
 

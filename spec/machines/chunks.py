@@ -144,7 +144,6 @@ _ALLOCATED = ChecksOf[MixedRound](
     never={
         Reason.SLOT_RANGE: "the slots of chunks are in range, and the queue names slots in use",
         Reason.SLOT_UNUSED: "the slots of chunks are in use, and the queue names slots in use",
-        Reason.TOO_LONG: "a token of the round is known, and known tokens fit",
     },
 )
 RUNG = Rung(

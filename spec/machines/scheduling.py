@@ -594,7 +594,6 @@ _ROUND_ALLOCATED: Final = ChecksOf[Round](
     never={
         Reason.SLOT_RANGE: _QUEUED,
         Reason.SLOT_UNUSED: _QUEUED,
-        Reason.TOO_LONG: "a queued token is known, and known tokens fit",
     },
 )
 RUNG = Rung(

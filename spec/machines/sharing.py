@@ -40,7 +40,7 @@ from spec.rung import (
 )
 from spec.state import State
 from spec.table import Sequence, by_slot
-from spec.vocabulary import INVALID, STANDARD, Reason
+from spec.vocabulary import INVALID, Capacity, Reason
 
 
 @check(Reason.UNWRITTEN)
@@ -91,7 +91,7 @@ def _written_pages(state: State, sequence: Sequence) -> Pages:
 def private(state: State) -> State:
     """Give each sequence a private copy: page i of slot s becomes page `s * pages_per_seq + i`.
 
-    A row covers what is allocated and no more, less what is released.
+    A row covers what is allocated and no more, less what is released. A ring stays one.
     """
     geometry = state.geometry
     width = geometry.pages_per_seq
@@ -108,7 +108,7 @@ def private(state: State) -> State:
     counts = pool.hold((0,) * own.pages, copies)
     return state._replace(
         geometry=own,
-        capacity=STANDARD,
+        capacity=Capacity(ring=state.capacity.ring),
         sequences=sequences,
         cells=tuple(cells),
         counts=counts,

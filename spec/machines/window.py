@@ -3,7 +3,9 @@
 With an attention window of w positions a query sees its own and the w - 1 before it. The next query
 of a sequence is at `committed` at the earliest, also after a truncation. So no query to come sees a
 cell before `committed - w + 1`, and Release gives back the pages that lie before it whole.
-`first_page` counts the pages of a slot that are released; their row entries are INVALID.
+`first_page` counts the pages of a slot that are released; their row entries are INVALID. Where the
+capacity policy has a ring, an allocation that needs more pages than its row may name first releases
+those at the front. It is refused if a query to come can see one of them.
 
 Seen from below, the full history is kept and read through the window: what was released is in pages
 of its own there, and the part that a query can still see is compared. Source: docs/sources.md,
@@ -11,25 +13,54 @@ of its own there, and the part that a query can still see is compared. Source: d
 """
 
 from itertools import chain
+from typing import Final, TypeVar
 
 from attrs import evolve
 
 from spec.attention import visible
 from spec.cells import blank
-from spec.machines.actions import Action, Allocate, Clone, Free, Release, Sample
+from spec.machines.actions import (
+    Action,
+    Allocate,
+    Clone,
+    Free,
+    Hit,
+    Prefill,
+    Release,
+    Sample,
+    Share,
+    Submit,
+)
 from spec.machines.pages import (
     SLOT_IN_USE,
     release_row,
     reserved_slot,
+    row_pages,
     taken_pages,
     used,
     with_entry,
     with_sequence,
 )
-from spec.rung import Edge, Faults, Machine, Meet, Pages, Part, Rule, Rung, check, in_order
+from spec.rung import (
+    Check,
+    Edge,
+    Faults,
+    Machine,
+    Meet,
+    Pages,
+    Part,
+    Rule,
+    Rung,
+    Stage,
+    Stages,
+    check,
+    in_order,
+)
 from spec.state import State
-from spec.table import Sequence, readable
+from spec.table import Sequence, by_slot, readable
 from spec.vocabulary import INVALID, Reason
+
+A = TypeVar("A")
 
 
 def first_visible(state: State, slot: int) -> int:
@@ -47,13 +78,76 @@ def _out_of_sight(_machine: Machine, state: State, action: Release) -> Faults:
 
 
 def _release(_machine: Machine, state: State, action: Release, _pages: Pages | None) -> State:
-    slot, sequence = action.slot, used(state, action.slot)
-    first = max(state.first_page[slot], action.before // state.geometry.page_size)
+    return _released(state, action.slot, action.before // state.geometry.page_size)
+
+
+def _released(state: State, slot: int, pages: int) -> State:
+    """The state in which so many of the first pages of a slot are released, or more were before."""
+    sequence, first = used(state, slot), max(state.first_page[slot], pages)
     released = sequence.row[state.first_page[slot] : first]
     row = (INVALID,) * first + sequence.row[first:]
     state = with_sequence(state, slot, evolve(sequence, row=row))
     state = state._replace(first_page=with_entry(state.first_page, slot, first))
     return release_row(state, released)
+
+
+def cells_in_ring(state: State, seen: int) -> int:
+    """The most cells that a row can have if its pages from entry `seen` on are to stay."""
+    geometry, capacity = state.geometry, state.capacity
+    pages = seen + capacity.ring
+    if not capacity.ring or pages >= geometry.pages_per_seq:
+        return geometry.max_len
+    return pages * geometry.page_size - capacity.lookahead
+
+
+def _give_way(_machine: Machine, state: State, action: Allocate) -> State:
+    """Release the pages for which a ring has no entry beside those that it needs."""
+    for slot, positions in by_slot(action.batch).items() if state.capacity.ring else ():
+        sequence = state.sequences[slot] if 0 <= slot < state.geometry.slots else None
+        if sequence is not None:
+            wanted = row_pages(state, positions[-1] + 1, 0)
+            leaving = min(state.capacity.ring_start(wanted), first_seen(state, slot))
+            state = _released(state, slot, leaving)
+    return state
+
+
+def first_seen(state: State, slot: int) -> int:
+    """The first page of a slot that a query to come can see."""
+    return first_visible(state, slot) // state.geometry.page_size
+
+
+@check(Reason.TOO_LONG)
+def _ring_has_room(_machine: Machine, state: State, action: Allocate) -> Faults:
+    """A ring has no room for the positions beside what a query to come can see."""
+    for slot, positions in by_slot(action.batch).items() if state.capacity.ring else ():
+        most = cells_in_ring(state, first_seen(state, slot))
+        if positions[-1] >= most:
+            yield positions[-1] + 1, f"at most {most} positions"
+
+
+@check(Reason.TOO_LONG)
+def _ring_holds_begun(_machine: Machine, state: State, action: Hit | Share) -> Faults:
+    """A ring has no room for `length` cells."""
+    yield from _past_ring(state, action.length)
+
+
+@check(Reason.TOO_LONG)
+def _ring_holds_prompts(_machine: Machine, state: State, action: Prefill) -> Faults:
+    """A ring has no room for a prompt at once; chunks read it."""
+    for request in action.requests:
+        yield from _past_ring(state, len(request.prompt))
+
+
+@check(Reason.TOO_LONG)
+def _ring_holds_prompt(_machine: Machine, state: State, action: Submit) -> Faults:
+    """A ring has no room for the prompt at once."""
+    yield from _past_ring(state, len(action.request.prompt))
+
+
+def _past_ring(state: State, cells: int) -> Faults:
+    most = cells_in_ring(state, 0)
+    if cells > most:
+        yield cells, f"at most {most} cells at once in a ring of {state.capacity.ring} pages"
 
 
 @check(Reason.SLOT_EMPTY)
@@ -94,7 +188,12 @@ def _full_history(state: State) -> State:
                 counts[row[index]] = 1
         state = with_sequence(state, slot, evolve(sequence, row=tuple(row)))
     whole = evolve(geometry, pages=geometry.pages + more.pages)
-    return state._replace(geometry=whole, cells=tuple(cells), counts=tuple(counts))
+    return state._replace(
+        geometry=whole,
+        capacity=evolve(state.capacity, ring=0),
+        cells=tuple(cells),
+        counts=tuple(counts),
+    )
 
 
 def _history(sequence: Sequence, index: int, size: int) -> tuple[tuple[int, ...], ...]:
@@ -122,7 +221,7 @@ def _seen(state: State) -> object:
 
 
 def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) -> tuple[Part, ...]:
-    """A release is invisible; everything else is itself, in the same pages."""
+    """A release is invisible, also that of a ring; everything else is itself, in the same pages."""
     match action:
         case Release():
             return ()
@@ -133,13 +232,31 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
             return ((action, pages),)
 
 
+_ROOM: Final = frozenset(
+    {Reason.OUT_OF_PAGES, Reason.NO_FREE_SLOT, Reason.QUEUE_FULL, Reason.OUTPUTS_FULL}
+)
+
+
+def _before_room(checked: Check[A]) -> Stages[A]:
+    """A check of lengths comes before those of what is free now."""
+    return (Stage((checked,), unless=frozenset(Reason) - _ROOM, first=True),)
+
+
 RUNG = Rung(
     name="window",
     requires=("rollback",),
     owns=("first_page",),
     initial=lambda state: state._replace(first_page=(0,) * state.geometry.slots),
     rules={Release: Rule(stages=(*SLOT_IN_USE, *in_order(_out_of_sight)), effect=_release)},
-    guards={Sample: in_order(_last_query_reads)},
+    guards={
+        Sample: in_order(_last_query_reads),
+        Allocate: _before_room(_ring_has_room),
+        Hit: _before_room(_ring_holds_begun),
+        Share: _before_room(_ring_holds_begun),
+        Prefill: _before_room(_ring_holds_prompts),
+        Submit: _before_room(_ring_holds_prompt),
+    },
+    prepares={Allocate: _give_way},
     follows={Clone: _clone_copies, Free: _free_forgets},
     clauses=("WIN",),
     edges=(Edge(abstract=_full_history, lower=_lower, compared=_seen),),

@@ -1,9 +1,10 @@
-"""The capacity policy: when a shared page is copied, and which pages are taken before their use."""
+"""The capacity policy: when a page is copied, taken before its use, or given up for another one."""
 
 from typing import Final, Literal, get_args
 
 from attrs import field, frozen
 
+from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import Geometry
 from spec.vocabulary.rules import INT32, Rule
 
@@ -34,12 +35,53 @@ class Capacity:
     fresh page and copies it. lookahead: how many cells past the allocated ones a row also covers;
     from `max_len` on, the first allocation takes a full row. reserve: which cells a row covers from
     the assignment of a prompt on. "none": none. "request": those of the prompt and its `max_new`
-    tokens, until the sequence ends; a clone has as many.
+    tokens, until the sequence ends; a clone has as many. ring: how many pages a row names at most,
+    for attention with a window; 0: as many as it has entries. An allocation that needs more first
+    releases those at the front, which no query can see any more. (A paged ring keeps the page of a
+    position in entry `position // page_size % ring`.)
     """
 
     copy: Copy = field(default="eager", validator=COPY)
     lookahead: int = field(default=0, validator=INT32)
     reserve: Reservation = field(default="none", validator=RESERVATION)
+    ring: int = field(default=0, validator=INT32)
+
+    def check(self, geometry: Geometry) -> None:
+        """Raise InvalidInput unless a ring has room for a window and the next cell.
+
+        Where a ring is shorter than a row, nothing can be reserved.
+        """
+        if not self.ring:
+            return
+        least = self._shortest_ring(geometry)
+        if self.ring < least:
+            raise InvalidInput(
+                "Capacity.ring",
+                seen=self.ring,
+                allowed=f"0, or {least} and more: a window, what is taken ahead, and the next cell",
+                remedy="Lengthen the ring or shorten the window.",
+            )
+        if self.reserve != "none" and self.ring < geometry.pages_per_seq:
+            raise InvalidInput(
+                "Capacity.reserve",
+                seen=self.reserve,
+                allowed='"none" beside a ring that is shorter than a row',
+                remedy="A ring takes its pages as they are needed.",
+            )
+
+    def _shortest_ring(self, geometry: Geometry) -> int:
+        if geometry.window is None:
+            return geometry.pages_per_seq
+        past = geometry.pages_for(geometry.window - 1 + self.lookahead)
+        return min(geometry.pages_per_seq, past + 1)
+
+    def longest_row(self, geometry: Geometry) -> int:
+        """How many pages a row names at most."""
+        return min(geometry.pages_per_seq, self.ring or geometry.pages_per_seq)
+
+    def ring_start(self, row: int) -> int:
+        """The first entry that a row of this many entries still has, if it is a ring."""
+        return max(0, row - self.ring) if self.ring else 0
 
     def reserved_cells(self, prompt_len: int, max_new: int) -> int:
         """The cells that are reserved for a prompt of this length and its `max_new` tokens."""

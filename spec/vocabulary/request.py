@@ -84,4 +84,5 @@ class Request:
         # A row ends at `max_len`; a request that is longer still needs what it would need. What is
         # reserved for it is no more than `length` cells.
         whole = max(geometry.pages_for(length), capacity.row_pages(geometry, length, 0))
-        return shared + self.n_generations * (whole - shared)
+        apart = shared + self.n_generations * (whole - shared)
+        return min(apart, self.n_generations * capacity.ring) if capacity.ring else apart

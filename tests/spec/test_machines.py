@@ -47,7 +47,15 @@ from spec.machines.actions import (
 )
 from spec.state import State
 from spec.table import Sequence, by_slot
-from spec.vocabulary import INVALID, Capacity, CleanupMode, InvalidInput, Reason, Refused
+from spec.vocabulary import (
+    INVALID,
+    Capacity,
+    CleanupMode,
+    Geometry,
+    InvalidInput,
+    Reason,
+    Refused,
+)
 from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -82,6 +90,20 @@ def pages_taken(state: State, action: Action) -> int:
             return 0
 
 
+def taking(state: State, action: Action) -> State:
+    """The state in which an action takes its pages: a ring has given up what it has to."""
+    parts = (part for part, _ in MACHINE.parts(state, action))
+    batch = next((part for part in parts if isinstance(part, Allocate)), None)
+    return state if batch is None else MACHINE.prepared(state, batch)
+
+
+def shortest_ring(sizes: Geometry, lookahead: int) -> int:
+    """The fewest pages of a ring: a window and what is taken ahead, and a page for the next cell."""
+    if sizes.window is None:
+        return sizes.pages_per_seq
+    return min(sizes.pages_per_seq, 1 + sizes.pages_for(sizes.window - 1 + lookahead))
+
+
 LANDMARKS = (
     "finish at a page boundary",
     "finish inside a page",
@@ -98,6 +120,9 @@ LANDMARKS = (
     "release of a page",
     "clone after a release",
     "round after a release",
+    "page given up",
+    "page given up in a round",
+    "shared page given up",
     "truncate after a release",
     "lazy copy in an allocation",
     "lazy copy in a round",
@@ -138,6 +163,15 @@ def landmarks(before: State, action: Action, after: State) -> Iterator[str]:
 
 def after_a_release(before: State, action: Action, after: State) -> Iterator[str]:
     """What a step that was done has reached of released pages."""
+    ring = [
+        slot
+        for slot, (old, new) in enumerate(zip(before.first_page, after.first_page, strict=True))
+        if old < new and isinstance(action, Allocate | Round)
+    ]
+    for slot in ring:
+        yield "page given up in a round" if isinstance(action, Round) else "page given up"
+        if pool.is_shared(before.counts, sequence(before, slot).row[before.first_page[slot]]):
+            yield "shared page given up"
     match action:
         case Release():
             yield "release" if before == after else "release of a page"
@@ -234,7 +268,11 @@ class SchedulingMachine(RuleBasedStateMachine):
         cleanup = rng.choice(list(CleanupMode))
         lookahead = one_of(rng, 0, 1, sizes.page_size, sizes.max_len)
         copy, reserve = rng.choice(COPIES), rng.choice(RESERVATIONS)
-        capacity = Capacity(copy=copy, lookahead=lookahead, reserve=reserve)
+        ring = shortest_ring(sizes, lookahead) + one_of(rng, 0, 1)
+        if one_of(rng, 0, 1):
+            capacity = Capacity(copy=copy, lookahead=lookahead, reserve=reserve)
+        else:
+            capacity = Capacity(copy=copy, lookahead=lookahead, ring=ring)
         self.steps, self.rng, self.salt = 0, rng, seed
         given = limits(sizes, **changed, **widths)
         self.state = MACHINE.initial(sizes, given, cleanup, capacity)
@@ -267,7 +305,7 @@ class SchedulingMachine(RuleBasedStateMachine):
         """Check what every step must satisfy beyond the ladder and the clauses."""
         assert self.state == MACHINE.step(before, action)
         wanted = pages_taken(self.elsewhere, action)
-        free = pool.free_pages(self.elsewhere.counts)
+        free = pool.free_pages(taking(self.elsewhere, action).counts)
         choice = tuple(self.rng.sample(free, wanted))
         if isinstance(action, Assign | Allocate | Clone) and wanted:
             with pytest.raises(InvalidInput, match="pages: saw"):

@@ -466,6 +466,23 @@ def queued_behind_a_gap() -> State:
     return climb(written(), Enqueue(0, 7), Pack(), Enqueue(0, 8))
 
 
+def longer_than_a_ring() -> State:
+    """Slot 0 has a prompt of three tokens; its row names one page of two cells at most."""
+    sizes = evolve(SIZES, window=1)
+    wide = limits(sizes, round_tokens=3)
+    state = SERVING.initial(sizes, wide, capacity=Capacity(ring=1))
+    return climb(state, Reserve(0), Assign(0, (1, 2, 3), LONG, request=0))
+
+
+def queued_past_a_ring() -> State:
+    """Slot 0 has a cell in the one page that its row may name; two more tokens are queued."""
+    sizes = evolve(SIZES, window=1)
+    state = SERVING.initial(sizes, limits(sizes), capacity=Capacity(ring=1))
+    state = climb(state, Reserve(0), Assign(0, (1,), LONG, request=0))
+    state = climb(state, Allocate(span(0, 0, 1)), Write(span(0, 0, 1)))
+    return climb(state, Enqueue(0, 7), Enqueue(0, 7))
+
+
 def short_of_a_page() -> State:
     """Slot 0 has both pages of the pool, and slot 1 a prompt without cells."""
     state = written(machine(evolve(SIZES, pages=2)))
@@ -548,6 +565,7 @@ FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
     ),
     (queued_behind_a_gap, Round(), {Reason.BATCH_POSITIONS}),
     (proposed, Round(), {Reason.PROPOSED}),
+    (queued_past_a_ring, Round(), {Reason.TOO_LONG}),
     (
         lambda: climb(machine(evolve(SIZES, pages=2)), Prefill((ask(1, prompt=4),))),
         Round(),
@@ -583,6 +601,8 @@ FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
         MixedRound(((0, 1),)),
         {Reason.PROPOSED},
     ),
+    (longer_than_a_ring, MixedRound(((0, 3),)), {Reason.TOO_LONG}),
+    (longer_than_a_ring, MixedRound(((0, 2),)), set()),
     (short_of_a_page, MixedRound(((1, 1),)), {Reason.OUT_OF_PAGES}),
     (
         lambda: climb(

@@ -135,7 +135,7 @@ def unasked(case: Case) -> set[str]:
     return {part for part, name in parts.items() if name not in case.found}
 
 
-@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(15, 2), (120, 20)]))
+@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(20, 2), (120, 20)]))
 def test_parts_of_clauses_that_no_predicate_asks(histories: int, least: int) -> None:
     """Parts of some clauses hold in every history, but may be violated without being named."""
     missed = Counter[str]()

@@ -162,7 +162,7 @@ def wrong_row(view: View, slot: int) -> bool:
         if not wanted and page != INVALID:
             return True
         seen.add(page)
-    return False
+    return 0 < view.capacity.ring < len(seen - {INVALID})
 
 
 def length(view: View) -> bool:
@@ -404,13 +404,23 @@ def wrongly_cut(before: View, after: View, slot: int) -> bool:
 
 
 def win_across(before: View, after: View) -> bool:
-    """A release is an action on one slot: of all that go on, at most one has another first page."""
+    """A release is an action on one slot: of all that go on, at most one has another first page.
+
+    In a ring, slots that have a page in a later entry than before are not counted.
+    """
     moved = [
         slot
         for slot in going_on(before, after)
         if entry(before.first_page, slot) != entry(after.first_page, slot)
     ]
+    if after.capacity.ring and before.capacity.ring:
+        moved = [slot for slot in moved if last_named(after, slot) <= last_named(before, slot)]
     return len(moved) > 1
+
+
+def last_named(view: View, slot: int) -> int:
+    """The last entry of a row that names a page; -1 if none does."""
+    return max((at for at, page in enumerate(view.rows[slot]) if page != INVALID), default=-1)
 
 
 def queue_across(before: View, after: View) -> bool:

@@ -124,7 +124,38 @@ class SecondReading:
         size, length = self.geometry.page_size, len(request.prompt) + request.params.max_new
         whole = max(-(-length // size), self.width(length, 0))
         common = len(request.prompt) // size
-        return common + request.n_generations * (whole - common)
+        most = common + request.n_generations * (whole - common)
+        return min(most, request.n_generations * (self.capacity.ring or most))
+
+    # What a ring gives up.
+
+    def given_up(self, batch: Batch) -> dict[int, list[int]]:
+        """For each slot, the entries that make room for those of an allocation."""
+        found = dict[int, list[int]]()
+        for slot, positions in by_slot(batch).items():
+            held = self.slots[slot]
+            last = self.width(held.allocated + len(positions), held.reserved)
+            end = last - self.capacity.ring if self.capacity.ring else 0
+            found[slot] = list(range(held.first, end))
+        return found
+
+    def gives_what_is_seen(self, batch: Batch) -> bool:
+        """Whether an allocation would give up an entry that a query to come sees."""
+        size = self.geometry.page_size
+        given = self.given_up(batch).items()
+        return any(self._seen(slot, (index + 1) * size) for slot, up in given for index in up)
+
+    def lacks_pages(self, batch: Batch) -> bool:
+        """Whether an allocation takes more pages than there are, with those that it gives up."""
+        left = {page: list(owners) for page, owners in enumerate(self.owners)}
+        for slot, up in self.given_up(batch).items():
+            for index in up:
+                left[self.slots[slot].row[index]].remove(slot)
+        return self.pages_of(batch) > sum(not owners for owners in left.values())
+
+    def is_past_ring(self, cells: int) -> bool:
+        """Whether a row of so many cells names more pages than a ring does."""
+        return 0 < self.capacity.ring < self.width(cells, 0)
 
     # Pages.
 
@@ -309,7 +340,8 @@ class SecondReading:
         yield from self._batch(batch)
         yield 5, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
         yield 6, Reason.TOO_LONG, past, ()
-        yield 7, Reason.OUT_OF_PAGES, lambda: self.pages_of(batch) > len(self.spare), ()
+        yield 7, Reason.TOO_LONG, lambda: self.gives_what_is_seen(batch), ()
+        yield 8, Reason.OUT_OF_PAGES, lambda: self.lacks_pages(batch), ()
 
     def _may_end(self, action: act.Free | act.Purge) -> Iterator[Condition]:
         yield from self._used(as_slot(action.slot))
@@ -337,8 +369,9 @@ class SecondReading:
         yield 4, Reason.SLOT_BEGUN, lambda: self.slots[slot].allocated > 0, ()
         yield 5, Reason.TOO_LONG, lambda: length >= self._known(slot), ()
         yield 6, Reason.NOT_INDEXED, lambda: not self.hits(slot, length), ()
-        yield 7, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, self.hits(slot, length)), ()
-        yield 8, Reason.BATCH_QUEUED, queued, ()
+        yield 7, Reason.TOO_LONG, self.is_past_ring(length), ()
+        yield 8, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, self.hits(slot, length)), ()
+        yield 9, Reason.BATCH_QUEUED, queued, ()
 
     def _may_share(self, action: act.Share) -> Iterator[Condition]:
         slot, length = action.slot, action.length
@@ -348,8 +381,9 @@ class SecondReading:
         yield 4, Reason.SLOT_BEGUN, lambda: self.slots[slot].allocated > 0, ()
         yield 5, Reason.TOO_LONG, lambda: length >= self._known(slot), ()
         yield 6, Reason.NOT_COMMON, lambda: not self.in_common(action), ()
-        yield 7, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, self.in_common(action)), ()
-        yield 8, Reason.BATCH_QUEUED, queued, ()
+        yield 7, Reason.TOO_LONG, self.is_past_ring(length), ()
+        yield 8, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, self.in_common(action)), ()
+        yield 9, Reason.BATCH_QUEUED, queued, ()
 
     def in_common(self, action: act.Share) -> list[int]:
         """The pages of a parent that a slot may begin with; none if one of them may not."""
@@ -536,11 +570,13 @@ class SecondReading:
         stops = any(self.has_many_stops(request.params) for request in requests)
         yield 2, Reason.STOPS, stops, ()
         yield 2, Reason.CHOICE_TAKEN, bool(own) or len(set(ids)) < len(ids), ()
-        yield 3, Reason.NO_FREE_SLOT, choices > len(self.free_slots), beside
+        past = any(self.is_past_ring(len(request.prompt)) for request in requests)
+        yield 3, Reason.TOO_LONG, past, ()
+        yield 4, Reason.NO_FREE_SLOT, choices > len(self.free_slots), beside
         lacks = self.pages_of_prefill(requests) > len(self.spare)
-        yield 3, Reason.OUT_OF_PAGES, lacks, ()
-        yield 3, Reason.QUEUE_FULL, queue > self.limits.queue, beside
-        yield 3, Reason.OUTPUTS_FULL, outputs > self.limits.outputs, beside
+        yield 4, Reason.OUT_OF_PAGES, lacks, ()
+        yield 4, Reason.QUEUE_FULL, queue > self.limits.queue, beside
+        yield 4, Reason.OUTPUTS_FULL, outputs > self.limits.outputs, beside
 
     @property
     def _leaving(self) -> list[tuple[int, int, int]]:
@@ -600,8 +636,9 @@ class SecondReading:
         yield order + 1, Reason.PROPOSED, any(held.drafts for held in helds), ()
         yield order + 2, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
         yield order + 2, outputs, full, ()
-        wanted = partial(self.pages_of, batch)
-        yield order + 3, Reason.OUT_OF_PAGES, lambda: wanted() > len(self.spare), (outputs,)
+        long, lacks = partial(self.gives_what_is_seen, batch), partial(self.lacks_pages, batch)
+        yield order + 3, Reason.TOO_LONG, long, (outputs,)
+        yield order + 4, Reason.OUT_OF_PAGES, lacks, (outputs,)
 
     def _may_preempt(self, action: act.Preempt) -> Iterator[Condition]:
         yield 1, Reason.NOT_LIVE, not self._going_on(action.request), ()
@@ -633,6 +670,7 @@ class SecondReading:
         yield 1, Reason.TOO_LONG, self.is_long(len(request.prompt), request.params), ()
         yield 1, Reason.STOPS, self.has_many_stops(request.params), ()
         yield 1, Reason.NEVER_FITS, never, ()
+        yield 2, Reason.TOO_LONG, self.is_past_ring(len(request.prompt)), ()
 
     def _overbooked(self, requests: tuple[Request, ...]) -> bool:
         held = sum(map(self.worst, self.admitted))
@@ -750,6 +788,11 @@ class SecondReading:
         return self.free_slots[0] if slot is None else as_slot(slot)
 
     def _allocate(self, batch: Batch) -> None:
+        for slot, up in self.given_up(batch).items():
+            self.clock += 1
+            for gone in up:
+                self.disown(slot, gone)
+                self.slots[slot].first = gone + 1
         for slot, positions in by_slot(batch).items():
             held, index = self.slots[slot], self.appends_to(slot)
             if index is not None and len(self.owners[held.row[index]]) > 1:

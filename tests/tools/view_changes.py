@@ -356,7 +356,9 @@ def idle(view: View, rng: Random) -> View:
 
 def policy(view: View, rng: Random) -> View:
     """The window, the policy or what is reserved is a little other."""
-    kind, capacity, sizes = rng.randrange(4), view.capacity, view.geometry
+    kind, capacity, sizes = rng.randrange(5), view.capacity, view.geometry
+    if kind == 4:
+        return evolve(view, capacity=evolve(capacity, ring=rng.randrange(sizes.pages_per_seq + 1)))
     if kind == 0 and view.reserved:
         slot = slot_of(view, rng)
         return with_entry(view, "reserved", slot, view.reserved[slot] + rng.choice((1, -1)))
