@@ -195,14 +195,14 @@ class Profile:
     contexts: whether its index tells contexts apart; without, every slot has context 0. refuses:
     whether it refuses exactly when the specification does, or sometimes more often. policy: whether
     it takes the lowest free pages, slots in ascending order, or any free pages. copy, lookahead,
-    reserve, ring: when it takes pages and gives them up; see `spec.vocabulary.Capacity`. guarded: the reasons that the
-    layer above the engine rules out, for every action or as a pair for one; a call that the
-    specification refuses for one of them is not sent. batches: what one batch may have: the tokens
-    of several slots; those of one slot; or, for a slot that has cells already, one token. A larger
-    batch is sent as several. sizes: the values of fields of the geometry that the engine has, such
-    as {"page_size": (16, 32)}; any value of other fields. Raises Unsupported if the geometry has
-    another size, and InvalidInput for another word, for an action or a reason that is not one of
-    the specification, or for Append beside an action of a rung with a queue.
+    reserve, ring: when it takes pages and gives them up; see `spec.vocabulary.Capacity`. guarded:
+    the reasons that the layer above the engine rules out, for every action or as a pair for one; a
+    call that the specification refuses for one of them is not sent. batches: what one batch may
+    have: the tokens of several slots; those of one slot; or, for a slot that has cells already, one
+    token. A larger batch is sent as several. sizes: the values of fields of the geometry that the
+    engine has, such as {"page_size": (16, 32)}; any value of other fields. Raises Unsupported if
+    the geometry has another size, and InvalidInput for another word, for an action or a reason that
+    is not one of the specification, or for Append beside an action of a rung with a queue.
     """
 
     name: str
@@ -235,11 +235,13 @@ class Profile:
 
     @property
     def machine(self) -> Machine:
-        """The machine that the engine is held to; see `spec.ladder.machine_for`.
+        """The machine that the engine is held to; see `spec.ladder.machine_for`."""
+        return ladder.machine_for(self.happening)
 
-        A ring gives pages up by itself, whether or not the engine offers Release.
-        """
-        return ladder.machine_for(self.taken | ({actions.Release} if self.ring else set()))
+    @property
+    def happening(self) -> frozenset[type]:
+        """Every action that the engine takes, and Release for a ring, which releases by itself."""
+        return self.taken | ({actions.Release} if self.ring else frozenset())
 
     @property
     def taken(self) -> frozenset[type]:

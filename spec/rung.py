@@ -189,10 +189,10 @@ class Rung:
     requires: rungs that its machine must contain. owns: components of the state. initial: sets them
     to their first values. rules: the actions that it adds. folds: actions of lower rungs that the
     caller of an engine no longer calls, since actions of this rung are folds of them. guards,
-    follows: what it adds to checks and effects of other rungs' actions. prepares: what happens before
-    another rung's action, as a part of it. known: tokens that follow
-    a sequence's own tokens and may be written. clauses: the invariants that it adds, by id. edges:
-    its refinements to lower machines. meets: an entry for each rung before it in the registry.
+    follows: what it adds to checks and effects of other rungs' actions. prepares: what happens
+    before another rung's action, as a part of it. known: tokens that follow a sequence's own tokens
+    and may be written. clauses: the invariants that it adds, by id. edges: its refinements to lower
+    machines. meets: an entry for each rung before it in the registry.
     """
 
     name: str
@@ -428,8 +428,8 @@ class Machine:
     def climb(self, state: State, action: Action, pages: Pages | None = None) -> State:
         """Step, and check every edge on the way down. Raises Refused, or LadderBroken.
 
-        For each edge, `abstract(step(s, a)) == fold(lower.step, abstract(s), lower(s, a))`. What the
-        last rung does before the action is invisible below.
+        For each edge, `abstract(step(s, a)) == fold(lower.step, abstract(s), lower(s, a))`. What
+        the last rung does before the action is invisible below.
         """
         after = self.step(state, action, pages)
         top = self.rungs[-1]

@@ -36,7 +36,7 @@ from spec.machines.pages import pages_lacking, row_pages, used
 from spec.machines.preemption import slots_of_request
 from spec.machines.prefix import common, found
 from spec.machines.scheduling import packed
-from spec.machines.window import cells_in_ring, first_seen
+from spec.machines.window import cells_in_ring, most_cells
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Entry
@@ -344,7 +344,7 @@ def _wanted(
     if any(queued.slot == slot for queued in state.queue) or _waits(machine, state, slot):
         return ()
     start = used(state, slot).allocated
-    end = min(len(used(state, slot).tokens), start + room, _ring_end(machine, state, slot))
+    end = min(len(used(state, slot).tokens), start + room, most_cells(state, slot))
     return tuple((slot, position) for position in range(start, end))
 
 
@@ -356,12 +356,6 @@ def _fitting(
     while wanted and not _allocatable(machine, state, batch + wanted):
         wanted = wanted[: -1 - wanted[-1][1] % size]  # up to the page boundary below
     return wanted
-
-
-def _ring_end(machine: Machine, state: State, slot: int) -> int:
-    """How many cells a slot may have after a round: beside what its next query sees."""
-    seen = first_seen(state, slot) if "window" in machine.names else 0
-    return cells_in_ring(state, seen)
 
 
 def _allocatable(machine: Machine, state: State, batch: tuple[Entry, ...]) -> bool:

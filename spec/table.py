@@ -75,6 +75,15 @@ def destination(row: Listing[int], position: int, page_size: int) -> int:
     return row[position // page_size] * page_size + position % page_size
 
 
+def unrolled(ring: Listing[int], end: int) -> tuple[int, ...]:
+    """The row of `end` pages of which a paged ring has the last: entry i of it is `i % len(ring)`.
+
+    INVALID stands for those that it has given up.
+    """
+    first = max(0, end - len(ring))
+    return (INVALID,) * first + tuple(ring[entry % len(ring)] for entry in range(first, end))
+
+
 def read_set(
     sequence: Sequence, position: int, page_size: int, window: int | None = None
 ) -> tuple[int, ...]:

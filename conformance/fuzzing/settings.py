@@ -311,16 +311,17 @@ def _lookahead(factory: Factory, geometry: Geometry) -> int:
 
 
 def _has_windows(factory: Factory, main: Geometry) -> bool:
-    """Whether the engine has windows that the kit may choose: with one it offers Release.
+    """Whether the engine has windows that the kit may choose: with one it releases pages.
 
-    An engine that takes a window and never releases may as well not attend through it.
+    It offers Release, or has a ring. An engine that takes a window and never releases may as well
+    not attend through it.
     """
     if main.window is not None:
         return False
     windowed = with_window(main)
     try:
         engine = make(factory, windowed, CleanupMode.INCREMENTAL)
-        return Release in engine.profile.actions
+        return Release in engine.profile.actions or engine.profile.ring > 0
     except (Exception, SystemExit):
         return False
 

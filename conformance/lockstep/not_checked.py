@@ -39,7 +39,7 @@ FINISHING: Final = frozenset({act.Prefill, act.Round, act.MixedRound, act.Genera
 
 def clauses_not_judged(engine: Engine) -> dict[str, str]:
     """The reason for each clause that is not judged, by its id, in the order of the registry."""
-    shown, offered = engine.observe(), engine.profile.taken
+    shown, offered = engine.observe(), engine.profile.happening
     why = dict(OTHERS)
     for name in clauses.not_checked(shown):
         hidden = [need for need in clauses.CLAUSES[name].needs if getattr(shown, need) is None]

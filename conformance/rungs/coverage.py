@@ -46,10 +46,12 @@ from conformance.rungs.record import (
     MERGES_ASKED,
     ONE_SHORT,
     PART_ROUNDS,
+    PAST_RINGS,
     REFUSAL,
     RELEASES,
     RELEASES_INSIDE,
     RESERVED,
+    RINGS,
     SEVERAL_CELLS,
     SEVERAL_PAGES,
     SEVERAL_SLOTS,
@@ -320,9 +322,10 @@ def conditions(
 ) -> frozenset[str]:
     """The words of `offered_by` on which it depends which outcomes are possible."""
     sizes = tuple(geometries)
-    words = _sizes(sizes).union(*[_edges(one, profile.capacity) for one in sizes])
+    words = _sizes(sizes, profile.capacity).union(*[_edges(one, profile.capacity) for one in sizes])
     words = words.union(*[_fills(one, limits(one)) for one in sizes])
     words = words.union(*[_releases(one, profile.capacity) for one in sizes])
+    words = words.union(*[_rings(one, profile.capacity, limits(one)) for one in sizes])
     words = words.union(*[_indexes(one) for one in sizes])
     most = max((one.slots for one in sizes), default=0)
     holding = {
@@ -371,10 +374,32 @@ def _releases(sizes: Geometry, capacity: Capacity) -> set[str]:
         return set()
     fits = {
         RELEASES: least <= most,
-        RELEASES_INSIDE: least < most,
+        RELEASES_INSIDE: least < most and _beside_window(sizes, capacity) != 0,
         GROWS_RELEASED: least + capacity.lookahead <= sizes.max_len - sizes.page_size,
     }
     return {word for word, holds in fits.items() if holds}
+
+
+def _beside_window(sizes: Geometry, capacity: Capacity) -> int | None:
+    """How many cells a ring has past a window, what is taken ahead, and the page of the next cell.
+
+    None if a row is no ring.
+    """
+    if sizes.window is None or capacity.longest_row(sizes) == sizes.pages_per_seq:
+        return None
+    return (capacity.ring - 1) * sizes.page_size - capacity.lookahead - sizes.window + 1
+
+
+def _rings(sizes: Geometry, capacity: Capacity, limits: Limits) -> set[str]:
+    """Whether a row is a ring, and a round can have more tokens than a ring has room for.
+
+    If the next query sees the last cell of a page, a ring has room for one token more than
+    `_beside_window`.
+    """
+    beside = _beside_window(sizes, capacity)
+    if beside is None:
+        return set()
+    return {RINGS, PAST_RINGS} if limits.round_tokens > beside + 1 else {RINGS}
 
 
 def _indexes(sizes: Geometry) -> set[str]:
@@ -387,11 +412,11 @@ def _indexes(sizes: Geometry) -> set[str]:
     return {word for word, holds in fits.items() if holds}
 
 
-def _sizes(geometries: Iterable[Geometry]) -> set[str]:
+def _sizes(geometries: Iterable[Geometry], capacity: Capacity) -> set[str]:
     words = set[str]()
     for sizes in geometries:
         words.add(SINGLE_CELLS if sizes.page_size == 1 else SEVERAL_CELLS)
-        row = sizes.pages_per_seq
+        row = capacity.longest_row(sizes)
         rows = sizes.slots * row
         if sizes.pages <= rows:
             words.add(FULL_POOL)
@@ -429,7 +454,7 @@ def _edges(sizes: Geometry, capacity: Capacity) -> set[str]:
     """
     least = 1 if capacity.reserve == "request" else capacity.row_pages(sizes, 1, 0)
     lacking = sizes.pages + 1
-    fewest = -(-lacking // sizes.pages_per_seq)
+    fewest = -(-lacking // capacity.longest_row(sizes))
     most = min(sizes.slots, lacking // least)
     return {word for word, rows in ((ONE_SHORT, 1), (TWO_SHORT, 2)) if max(rows, fewest) <= most}
 

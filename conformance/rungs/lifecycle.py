@@ -62,6 +62,7 @@ from spec.machines.actions import (
     TakeOutputs,
     Write,
 )
+from spec.machines.window import most_cells
 from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import Geometry, Limits, Params, Request, ResetMode
@@ -147,7 +148,8 @@ def advance(session: Session, drawn: int) -> Step:
             last = min(ready, sequence.allocated)
             return Write(tuple((slot, position) for position in range(sequence.written, last)))
         if sequence.allocated < len(sequence.tokens):
-            more = range(sequence.allocated, len(sequence.tokens))
+            end = max(sequence.allocated + 1, min(len(sequence.tokens), most_cells(state, slot)))
+            more = range(sequence.allocated, end)
             return Allocate(tuple((slot, position) for position in more))
         if ready < len(sequence.tokens):
             return Pack()

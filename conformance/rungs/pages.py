@@ -41,6 +41,7 @@ from spec.machines import actions as act
 from spec.machines import chunks, scheduling
 from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
 from spec.machines.pages import copying, pages_lacking, reserved_slot, used
+from spec.machines.window import most_cells
 from spec.rung import Machine
 from spec.state import State
 from spec.table import Batch, by_slot
@@ -123,9 +124,8 @@ def together(state: State, digits: Digits) -> tuple[int, ...]:
     owners = lazy_owners(state)
     if owners and not digits.rarely(4):
         return owners
-    longest = state.geometry.max_len
     running = [slot for slot in used_slots(state) if slot not in state.finished]
-    room = [slot for slot in running if allocated(state, slot) < longest]
+    room = [slot for slot in running if allocated(state, slot) < most_cells(state, slot)]
     first = digits.below(max(1, len(room)))
     chosen = (room[first:] + room[:first])[: 2 + digits.below(3)]
     return tuple(sorted(chosen)) if len(chosen) > 1 else ()
@@ -137,16 +137,17 @@ def fitted(state: State, slots: Iterable[int], pages: int) -> list[tuple[int, in
     First each slot takes one page or one copy, as long as the number allows it. Then they take
     what is left, as far as their rows and the width of a batch allow it.
     """
-    longest, width = state.geometry.max_len, state.limits.prefill_tokens
+    width = state.limits.prefill_tokens
     start = {slot: allocated(state, slot) for slot in slots}
+    longest = {slot: most_cells(state, slot) for slot in start}
     ends = dict[int, int]()
     for slot, cells in start.items():
-        end = min(longest, cells + cells_in(state, 0, slot) + 1)
+        end = min(longest[slot], cells + cells_in(state, 0, slot) + 1)
         more = {**ends, slot: end}
         if sum(pages_of(state, more)) <= pages and _cells(start, more) <= width:
             ends = more
     for slot in ends:
-        while ends[slot] < longest and _cells(start, ends) < width:
+        while ends[slot] < longest[slot] and _cells(start, ends) < width:
             if sum(pages_of(state, ends)) == pages:
                 break
             ends[slot] += 1
@@ -271,7 +272,7 @@ def fill(state: State, drawn: int, *, spare: int, last: Action) -> Action | None
     an allocation or a round, its slots take none, and other slots with a prompt take some, unless
     they have queued tokens. Before any other action the last free slot stays free.
     """
-    longest, free = state.geometry.max_len, pool.free_count(state.counts) - spare
+    free = pool.free_count(state.counts) - spare
     if free < 1:
         return None
     kept = not isinstance(last, Allocate | act.Round | act.MixedRound)
@@ -279,7 +280,9 @@ def fill(state: State, drawn: int, *, spare: int, last: Action) -> Action | None
     room = [
         slot
         for slot in used_slots(state)
-        if slot not in apart and allocated(state, slot) < longest and cells_in(state, free, slot)
+        if slot not in apart
+        and allocated(state, slot) < most_cells(state, slot)
+        and cells_in(state, free, slot)
     ]
     bare = [slot for slot in room if state.details[slot] is None]
     if not bare and state.sequences.count(None) > kept and cells_in(state, free):
@@ -289,7 +292,7 @@ def fill(state: State, drawn: int, *, spare: int, last: Action) -> Action | None
         return None
     slot = Digits(drawn).one_of(room)
     start = allocated(state, slot)
-    most = min(state.limits.prefill_tokens, longest - start)
+    most = min(state.limits.prefill_tokens, most_cells(state, slot) - start)
     cells = min(most, cells_in(state, free, slot))
     return Allocate(tuple((slot, start + step) for step in range(cells)))
 
@@ -351,7 +354,7 @@ def _make_room(session: Session, last: Action, *, spare: int) -> None:
 
 def _fillable(state: State, last: Action) -> int:
     """How many pages slots without a prompt can take before the last action."""
-    longest = state.geometry.pages_per_seq
+    longest = state.capacity.longest_row(state.geometry)
     bare = [slot for slot in used_slots(state) if state.details[slot] is None]
     fresh = state.sequences.count(None) - isinstance(last, Clone)
     return max(0, fresh) * longest + sum(longest - len(used(state, slot).row) for slot in bare)
@@ -433,9 +436,9 @@ def _sequence(
 
 def _one_page_more(state: State) -> Action:
     """Allocate up to the next page boundary of the first row with room; else reserve a slot."""
-    size, longest = state.geometry.page_size, state.geometry.max_len
+    size = state.geometry.page_size
     for slot in used_slots(state):
-        start = allocated(state, slot)
+        start, longest = allocated(state, slot), most_cells(state, slot)
         if start < longest:
             end = min(start - start % size + size, start + state.limits.prefill_tokens, longest)
             return Allocate(tuple((slot, position) for position in range(start, end)))

@@ -18,6 +18,7 @@ from conformance.rungs.record import DrawRule, Session
 from spec import pool
 from spec.machines import naive
 from spec.machines.pages import copying, row_pages
+from spec.machines.window import cells_in_ring
 from spec.state import State
 from spec.vocabulary import INVALID, Params, Request, Tokens
 
@@ -257,6 +258,8 @@ def prompt_of(state: State, digits: Digits) -> Tokens:
     if kind == 18:
         return (LARGEST,)
     size, most = state.geometry.page_size, state.geometry.max_len
+    if state.capacity.ring and digits.below(3):
+        most = cells_in_ring(state, 0) + 1
     fill = cells_in(state, pool.free_count(state.counts))
     lengths = (1, size, size + 1, 2 * size - 1, most - 1, fill, fill + 1, most // 2)
     longest = most + 1 if digits.rarely(12) else max(1, most - 1)

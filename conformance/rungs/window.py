@@ -7,6 +7,7 @@ from typing import Final
 from attrs import evolve
 
 from conformance.history import Step
+from conformance.rungs.pages import at_edge
 from conformance.rungs.prefix import begin, whole_pages
 from conformance.rungs.record import (
     FULL_POOL,
@@ -14,6 +15,7 @@ from conformance.rungs.record import (
     HITS,
     RELEASES,
     RELEASES_INSIDE,
+    RINGS,
     SEVERAL_CELLS,
     TWO_SLOTS,
     ActionKit,
@@ -37,6 +39,7 @@ from spec.attention import visible
 from spec.machines.actions import (
     Action,
     Allocate,
+    Assign,
     Clone,
     Commit,
     Free,
@@ -54,12 +57,13 @@ from spec.machines.actions import (
     Share,
     TakeOutputs,
     Truncate,
+    Write,
 )
 from spec.machines.pages import reserved_slot, used
 from spec.machines.prefix import found, key
-from spec.machines.window import first_visible
+from spec.machines.window import cells_in_ring, first_visible, most_cells
 from spec.state import State
-from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request
+from spec.vocabulary import Geometry, InvalidInput, Limits, Params, Reason, Request, Tokens
 
 
 def release(state: State, drawn: int) -> Release:
@@ -146,6 +150,41 @@ def _share_released(session: Session, parent: int, digits: Digits) -> Step:
     return Share(parent, slot, (1 + digits.below(pages)) * size)
 
 
+def give_up(session: Session, drawn: int) -> Step:
+    """The cells with which a row of a ring gives up a page, as many as fit, or one too many.
+
+    Often after a clone, or where the pool has no other page.
+    """
+    digits = Digits(drawn)
+    slots = _about_to_give_up(session.state)
+    if not slots:
+        return session.rules["advance"](session, drawn)
+    slot, kind = digits.one_of(slots), digits.below(5)
+    start, most = allocated(session.state, slot), most_cells(session.state, slot)
+    ends = {0: start + 1, 1: start + 1, 2: start + 1, 3: most, 4: most + 1}
+    action = Allocate(tuple((slot, position) for position in range(start, ends[kind])))
+    if kind == 0:
+        clone = Clone(slot, None, 1 + digits.below(ALPHABET))
+        make_room(session, clone, digits)
+        session.take(clone)
+    if kind == 1:
+        return at_edge(session, drawn, action, short=True)
+    return action
+
+
+def _about_to_give_up(state: State) -> list[int]:
+    """The slots of which the next cell needs a page that a row gives up."""
+    size, ring = state.geometry.page_size, state.capacity.ring
+    return [
+        slot
+        for slot in state.live
+        if ring
+        and allocated(state, slot) % size == 0
+        and ring <= allocated(state, slot) // size - state.first_page[slot]
+        and allocated(state, slot) < most_cells(state, slot)
+    ]
+
+
 def fewest_released(sizes: Geometry) -> int | None:
     """The fewest committed cells with which a page lies behind the window; None without one."""
     return None if sizes.window is None else sizes.window - 1 + sizes.page_size
@@ -161,14 +200,37 @@ def _release_first(session: Session, digits: Digits) -> None:
 def _make_releasable(session: Session, digits: Digits) -> None:
     """Begin a sequence of which a page can be released, unless there is one."""
     sizes, limits = session.state.geometry, session.state.limits
-    most = min(limits.prefill_tokens, sizes.max_len - 1)
+    at_once = Prefill in session.actions
+    most = sizes.max_len - 1
+    if at_once:
+        most = min(most, limits.prefill_tokens, cells_in_ring(session.state, 0))
     least = fewest_released(sizes)
-    if not _releasable(session.state) and least is not None and least <= most:
-        prompt = (digits.below(ALPHABET),) * (least + digits.below(most - least + 1))
-        params = Params(max_new=sizes.max_len - len(prompt))
-        begin = Prefill((Request(id=session.next_id(), prompt=prompt, params=params),))
-        make_room(session, begin, digits)
-        session.take(begin)
+    if _releasable(session.state) or least is None or least > most:
+        return
+    prompt = (digits.below(ALPHABET),) * (least + digits.below(most - least + 1))
+    if not at_once:
+        _write_by_page(session, prompt, digits)
+        return
+    params = Params(max_new=sizes.max_len - len(prompt))
+    whole = Prefill((Request(id=session.next_id(), prompt=prompt, params=params),))
+    make_room(session, whole, digits)
+    session.take(whole)
+
+
+def _write_by_page(session: Session, prompt: Tokens, digits: Digits) -> None:
+    """Begin a sequence with this prompt, and write it page by page, as far as there are pages."""
+    if None not in session.state.sequences:
+        session.take(Free(digits.one_of(used_slots(session.state))))
+    if None not in session.state.sequences:
+        return
+    slot, size = session.state.sequences.index(None), session.state.geometry.page_size
+    params = Params(max_new=session.state.geometry.max_len - len(prompt))
+    session.take(Reserve(slot))
+    session.take(Assign(slot, prompt, params, session.next_id()))
+    for start in range(0, len(prompt), size):
+        cells = tuple((slot, position) for position in range(start, len(prompt)))[:size]
+        session.take(Allocate(cells))
+        session.take(Write(cells))
 
 
 def _round_at_boundary(session: Session, slot: int) -> Round:
@@ -221,13 +283,30 @@ def _release_corners(before: State, action: Release, after: State) -> Iterator[s
         yield "release from a full pool"
 
 
+def _given_up(before: State, after: State) -> Iterator[str]:
+    """The corners of a row of a ring that gives up pages for others."""
+    for slot, (old, new) in enumerate(zip(before.sequences, after.sequences, strict=True)):
+        first, end = before.first_page[slot], after.first_page[slot]
+        if old is None or new is None or end <= first or len(new.row) <= len(old.row):
+            continue
+        yield GIVES_UP
+        if any(pool.is_shared(before.counts, page) for page in old.row[first:end]):
+            yield GIVES_UP_SHARED
+        if not pool.free_count(before.counts):
+            yield GIVES_UP_FULL
+
+
 def _always(before: State, action: Action, after: State) -> Iterator[str]:
+    if before.capacity.ring:
+        yield from _given_up(before, after)
     if not any(before.first_page):
         return
     if isinstance(action, Free) and before.first_page[reserved_slot(before, action.slot)]:
         yield "free after a release"
     if isinstance(action, Clone) and before.first_page[action.parent]:
         yield "clone after a release"
+        if used(before, action.parent).written % before.geometry.page_size:
+            yield "clone inside a page after a release"
     if _grown(before, after) and isinstance(action, Round | Generate):
         yield "round after a release"
     elif _grown(before, after):
@@ -250,6 +329,13 @@ def _refused(state: State, action: Action, reasons: frozenset[Reason]) -> Iterat
             yield "refuse to share a released page"
         case Merge() if reasons == {Reason.NOT_INDEXED} and _merges_released(state, action):
             yield "refuse to merge a released page"
+        case Allocate() if reasons == {Reason.TOO_LONG} and _fits_a_row(state, action):
+            yield PAST_RING
+
+
+def _fits_a_row(state: State, action: Allocate) -> bool:
+    """Whether only a ring has no room for the positions of a batch."""
+    return all(entry is None or entry[1] < state.geometry.max_len for entry in action.batch)
 
 
 def _shares_released(state: State, action: Share) -> bool:
@@ -325,7 +411,13 @@ def _releasing(slot: int, more: int) -> Move:
 
 
 _FILLS: Final = "Write|Prefill"
+_ROUNDS: Final = "Round|Generate|MixedRound"
 _RELEASED: Final = ("Release", RELEASES)
+_GONE: Final = (f"Release|{RINGS}", RELEASES)
+GIVES_UP: Final = "row of a ring that gives up a page"
+GIVES_UP_SHARED: Final = "row of a ring that gives up a shared page"
+GIVES_UP_FULL: Final = "row of a ring that gives up a page of a full pool"
+PAST_RING: Final = "refuse cells past a ring"
 KIT: Final = RungKit(
     rung="window",
     actions={
@@ -340,20 +432,25 @@ KIT: Final = RungKit(
         "release up to inside a page": (*_RELEASED, _FILLS, SEVERAL_CELLS, RELEASES_INSIDE),
         "release a page that is shared": (*_RELEASED, "Clone", _FILLS),
         "release from a full pool": (*_RELEASED, _FILLS, FULL_POOL),
-        "allocate after a release": (*_RELEASED, "Allocate", _FILLS, GROWS_RELEASED),
-        "round after a release": (*_RELEASED, "Round|Generate", GROWS_RELEASED),
-        "clone after a release": (*_RELEASED, "Clone", _FILLS),
-        "truncate after a release": (*_RELEASED, "Truncate", "Propose", _FILLS),
-        "free after a release": (*_RELEASED, "Free", _FILLS),
-        "publish behind a released page": (*_RELEASED, "Publish", _FILLS, GROWS_RELEASED),
+        "allocate after a release": (*_GONE, "Allocate", _FILLS, GROWS_RELEASED),
+        "round after a release": (*_GONE, "Round|Generate", GROWS_RELEASED),
+        "clone after a release": (*_GONE, "Clone", _FILLS),
+        "clone inside a page after a release": (*_GONE, "Clone", _FILLS, SEVERAL_CELLS),
+        "truncate after a release": (*_GONE, "Truncate", "Propose", _FILLS),
+        "free after a release": (*_GONE, "Free", _FILLS),
+        "publish behind a released page": (*_GONE, "Publish", _FILLS, GROWS_RELEASED),
         "refuse to share a released page": (
-            *_RELEASED,
+            *_GONE,
             "Share: NOT_COMMON",
             HITS,
             TWO_SLOTS,
             _FILLS,
         ),
-        "refuse to merge a released page": (*_RELEASED, "Merge", "Publish", _FILLS),
+        "refuse to merge a released page": (*_GONE, "Merge", "Publish", _FILLS),
+        GIVES_UP: (f"Allocate|{_ROUNDS}", _FILLS, RINGS),
+        GIVES_UP_SHARED: (f"Allocate|{_ROUNDS}", "Clone", _FILLS, RINGS),
+        GIVES_UP_FULL: (f"Allocate|{_ROUNDS}", _FILLS, FULL_POOL, RINGS),
+        PAST_RING: ("Allocate: TOO_LONG", RINGS),
     },
     always=_always,
     refused=_refused,
@@ -363,6 +460,7 @@ KIT: Final = RungKit(
             "slide": slide,
             "past_drafts": past_drafts,
             "publish_behind": publish_behind,
+            "give_up": when(_about_to_give_up, give_up, "advance"),
         },
         "scheduling": {
             "release": when(_releasable, one(release), "go_on"),

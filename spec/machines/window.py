@@ -100,6 +100,13 @@ def cells_in_ring(state: State, seen: int) -> int:
     return pages * geometry.page_size - capacity.lookahead
 
 
+def most_cells(state: State, slot: int) -> int:
+    """The most cells that a slot can have now: beside what a query to come can see, in a ring."""
+    if not state.capacity.ring:
+        return state.geometry.max_len
+    return cells_in_ring(state, first_seen(state, slot))
+
+
 def _give_way(_machine: Machine, state: State, action: Allocate) -> State:
     """Release the pages for which a ring has no entry beside those that it needs."""
     for slot, positions in by_slot(action.batch).items() if state.capacity.ring else ():
@@ -120,7 +127,7 @@ def first_seen(state: State, slot: int) -> int:
 def _ring_has_room(_machine: Machine, state: State, action: Allocate) -> Faults:
     """A ring has no room for the positions beside what a query to come can see."""
     for slot, positions in by_slot(action.batch).items() if state.capacity.ring else ():
-        most = cells_in_ring(state, first_seen(state, slot))
+        most = most_cells(state, slot)
         if positions[-1] >= most:
             yield positions[-1] + 1, f"at most {most} positions"
 

@@ -98,7 +98,7 @@ def taking(state: State, action: Action) -> State:
 
 
 def shortest_ring(sizes: Geometry, lookahead: int) -> int:
-    """The fewest pages of a ring: a window and what is taken ahead, and a page for the next cell."""
+    """The fewest pages of a ring: a window, what is taken ahead, and the next cell."""
     if sizes.window is None:
         return sizes.pages_per_seq
     return min(sizes.pages_per_seq, 1 + sizes.pages_for(sizes.window - 1 + lookahead))

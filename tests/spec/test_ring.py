@@ -221,7 +221,7 @@ def test_a_ring_that_cannot_serve_is_refused(
 
 def test_a_machine_that_releases_nothing_has_no_ring() -> None:
     """Without the rung window a ring could give nothing up."""
-    with pytest.raises(InvalidInput, match="capacity: saw .*ring=3"):
+    with pytest.raises(InvalidInput, match=r"capacity: saw .*ring=3"):
         started(THREE, ladder.machine("rollback"))
 
 

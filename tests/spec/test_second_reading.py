@@ -338,7 +338,7 @@ def _names(state: State) -> list[tuple[int, int]]:
 
 
 def _of_one(state: State, rng: Random, slot: int) -> Action:
-    """An action on one used slot: its next cells, one fewer or one more; a clone, a token, a share."""
+    """An action on one used slot: cells, one fewer or one more; a clone, a token, a share."""
     found = state.sequences[slot]
     assert found is not None
     known = len(found.tokens) + len(state.proposed[slot])
@@ -445,7 +445,8 @@ def test_two_readings_of_each_reason_alone() -> None:
     reached, alone = Counter[Outcome](), set[tuple[type, Reason]]()
     for seed in range(MOST):
         assert run(seed, reached) is None
-        alone = {(kind, *found) for kind, found in reached if len(found) == 1}
+        lone = ((kind, reasons) for kind, reasons in reached if len(reasons) == 1)
+        alone = {(kind, reason) for kind, reasons in lone for reason in reasons}
         if seed + 1 >= HISTORIES and alone == every:
             break
 

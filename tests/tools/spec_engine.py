@@ -55,6 +55,7 @@ class SpecEngine:
             copy=capacity.copy,
             lookahead=capacity.lookahead,
             reserve=capacity.reserve,
+            ring=capacity.ring,
             geometry=geometry,
             limits=limits,
             cleanup=cleanup,
@@ -209,3 +210,10 @@ class WithoutCounts(SpecEngine):
     def observe(self) -> View:
         """The view without counts."""
         return evolve(super().observe(), counts=None)
+
+
+def make_ring(geometry: Geometry, limits: Limits, cleanup: CleanupMode) -> SpecEngine:
+    """A factory for `--engine`: with a window, rows are the shortest rings."""
+    past = 0 if geometry.window is None else geometry.pages_for(geometry.window - 1)
+    ring = 0 if geometry.window is None else min(geometry.pages_per_seq, past + 1)
+    return SpecEngine(geometry, limits, cleanup, capacity=Capacity(ring=ring))
