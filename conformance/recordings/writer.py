@@ -38,8 +38,7 @@ class HistoryWriter:
         self._out = Path(path).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115
         header = {"kvspec": "recording", "version": 3, "engine": engine, "geometry": geometry}
         takes = {"policy": policy, "copy": copy, "lookahead": lookahead, "reserve": reserve}
-        more: dict[str, object] = {"limits": dict(limits)} if limits else {}
-        more |= {"ring": ring} if ring else {}
+        more = {**({"limits": dict(limits)} if limits else {}), **({"ring": ring} if ring else {})}
         told = {"refuses": refuses, "unasked": list(unasked), "shows": list(shows), **more}
         self._out.write(json.dumps({**header, **takes, **told}) + "\n")
 

@@ -33,6 +33,7 @@ from conformance.rungs.possible import (
 from conformance.rungs.record import (
     AHEAD,
     CHAINS,
+    CHUNK_PAST_RING,
     EAGER_COPY,
     FREES,
     FULL_BESIDE,
@@ -46,7 +47,7 @@ from conformance.rungs.record import (
     MERGES_ASKED,
     ONE_SHORT,
     PART_ROUNDS,
-    PAST_RINGS,
+    QUEUE_PAST_RING,
     REFUSAL,
     RELEASES,
     RELEASES_INSIDE,
@@ -391,15 +392,24 @@ def _beside_window(sizes: Geometry, capacity: Capacity) -> int | None:
 
 
 def _rings(sizes: Geometry, capacity: Capacity, limits: Limits) -> set[str]:
-    """Whether a row is a ring, and a round can have more tokens than a ring has room for.
+    """Whether a row is a ring, and a round can have more tokens of it than it has room for.
 
     If the next query sees the last cell of a page, a ring has room for one token more than
-    `_beside_window`.
+    `_beside_window`. With pages of one cell, and a window of one, that is so before the first cell,
+    where no token is queued.
     """
     beside = _beside_window(sizes, capacity)
     if beside is None:
         return set()
-    return {RINGS, PAST_RINGS} if limits.round_tokens > beside + 1 else {RINGS}
+    known, full = sizes.max_len - 1, capacity.ring * sizes.page_size - capacity.lookahead
+    wide = limits.round_tokens > beside + 1
+    later = sizes.page_size == sizes.window == 1
+    fits = {
+        RINGS: True,
+        CHUNK_PAST_RING: wide and full < known,
+        QUEUE_PAST_RING: wide and full + later < known,
+    }
+    return {word for word, holds in fits.items() if holds}
 
 
 def _indexes(sizes: Geometry) -> set[str]:

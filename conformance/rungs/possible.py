@@ -15,6 +15,7 @@ from attrs import fields
 from conformance.protocol import Profile
 from conformance.rungs.record import (
     AHEAD,
+    CHUNK_PAST_RING,
     EAGER_COPY,
     FREES,
     FULL_BESIDE,
@@ -22,7 +23,7 @@ from conformance.rungs.record import (
     HITS,
     KEEPS,
     LONG_ROWS,
-    PAST_RINGS,
+    QUEUE_PAST_RING,
     RESERVED,
     SEVERAL_PAGES,
     SHORT_POOL,
@@ -170,7 +171,7 @@ REFUSED_BUT: Final[Mapping[tuple[type, Reason], Needs]] = {
     (act.Prefill, Reason.QUEUE_FULL): _BESIDE,
     (act.Admit, Reason.QUEUE_FULL): (WAITING, *_BESIDE),
     (act.Admit, Reason.OUTPUTS_FULL): (WAITING, *REFUSED[Reason.OUTPUTS_FULL]),
-    (act.Round, Reason.TOO_LONG): (DECODES, "Enqueue", PAST_RINGS),
+    (act.Round, Reason.TOO_LONG): (DECODES, "Enqueue", QUEUE_PAST_RING),
     (act.Round, Reason.OUTPUTS_FULL): (DECODES, OUTPUT, f"{TWO_SLOTS}|Enqueue"),
     (act.Round, Reason.UNWRITTEN): (TOKEN, "Allocate"),
     (act.Round, Reason.BATCH_POSITIONS): (TOKEN, "Enqueue", "Assign|Pack|Purge"),
@@ -180,7 +181,7 @@ REFUSED_BUT: Final[Mapping[tuple[type, Reason], Needs]] = {
     (act.MixedRound, Reason.BATCH_QUEUED): (TOKEN,),
     (act.MixedRound, Reason.BATCH_WIDTH): (f"{BEFORE_CELLS}|Pack|Purge", SHORT_ROUNDS),
     (act.MixedRound, Reason.UNWRITTEN): (PROMPT, "Allocate"),
-    (act.MixedRound, Reason.TOO_LONG): (f"{BEFORE_CELLS}|{DECODES}", PAST_RINGS),
+    (act.MixedRound, Reason.TOO_LONG): (f"{BEFORE_CELLS}|{DECODES}", CHUNK_PAST_RING),
     (act.MixedRound, Reason.OUT_OF_PAGES): (f"{BEFORE_CELLS}|{DECODES}", SHORT_POOL),
     (act.MixedRound, Reason.OUTPUTS_FULL): (
         f"{BEFORE_CELLS}|{DECODES}",

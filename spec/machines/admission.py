@@ -200,7 +200,7 @@ RUNG = Rung(
         "pages": Meet("PROG", "Admit: OUT_OF_PAGES"),
         "sharing": "independent",
         "rollback": "independent",
-        "window": "independent",
+        "window": Meet("PROG", "Submit: TOO_LONG"),
         "prefix": Meet("EVICT", "admit with idle pages"),
         "lifecycle": Meet("PROG", "Admit: NO_FREE_SLOT"),
         "scheduling": Meet("ALONE", "Admit: done"),

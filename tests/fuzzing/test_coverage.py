@@ -38,6 +38,7 @@ from conformance.rungs.record import (
     RELEASES,
     RELEASES_INSIDE,
     RESERVED,
+    RINGS,
     SEVERAL_CELLS,
     SEVERAL_PAGES,
     SEVERAL_SLOTS,
@@ -69,7 +70,17 @@ from spec.vocabulary import (
 
 ADAPTERS = Path(__file__).parents[2] / "docs" / "adapters.md"
 BEHIND_A_WINDOW = {RELEASES, RELEASES_INSIDE, GROWS_RELEASED}
-CONDITIONS = {POISON, REFUSAL, LAZY, EAGER_COPY, AHEAD, RESERVED, MERGES_ASKED, *BEHIND_A_WINDOW}
+CONDITIONS = {
+    POISON,
+    REFUSAL,
+    LAZY,
+    EAGER_COPY,
+    AHEAD,
+    RESERVED,
+    MERGES_ASKED,
+    RINGS,
+    *BEHIND_A_WINDOW,
+}
 OFFERED = frozenset(action.__name__ for action in ACTIONS)
 """The names of the actions that a caller of an engine may ask for."""
 SIZES = frozenset(
@@ -481,7 +492,7 @@ def test_what_must_be_reached_depends_on_what_is_offered() -> None:
     assert not {"finish inside a page", "clone inside a page"} & set(allocator)
     assert "poisoned dead cells read past" not in allocator
     assert "poisoned dead cells read past" in counted.coverable(words(act.Reserve, poison=True))
-    offered = words(*ACTIONS, poison=True) | {LAZY, AHEAD} | BEHIND_A_WINDOW
+    offered = words(*ACTIONS, poison=True) | {LAZY, AHEAD, RINGS} | BEHIND_A_WINDOW
     offered |= {
         "Hit: OUT_OF_PAGES",
         "Share: OUT_OF_PAGES",

@@ -64,6 +64,7 @@ DECLARED: Final[Mapping[str, object]] = {
     "copy": "lazy",
     "lookahead": 3,
     "reserve": "request",
+    "ring": 4,
     "guarded": frozenset({Reason.SLOT_USED, (act.Allocate, Reason.SLOT_UNUSED)}),
     "batches": "one position",
 }

@@ -315,4 +315,4 @@ def test_the_reasons_of_an_action_are_those_of_its_checks() -> None:
 
     assert {Reason.SLOT_RANGE, Reason.SLOT_UNUSED} == machine.reasons(act.Free)
     assert Reason.OUT_OF_PAGES in machine.reasons(act.Round)
-    assert Reason.TOO_LONG not in machine.reasons(act.Round)
+    assert Reason.SLOT_RANGE not in machine.reasons(act.Round)

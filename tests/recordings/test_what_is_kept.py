@@ -50,6 +50,7 @@ OTHER: dict[str, Any] = {
     "copy": "lazy",
     "lookahead": 1,
     "reserve": "request",
+    "ring": 4,
     "unasked": frozenset({Publish, Evict}),
     "shows": ("rows", "indexed"),
 }

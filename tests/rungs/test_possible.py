@@ -18,8 +18,7 @@ from conformance.protocol import Action, Profile
 from conformance.rungs import possible
 from conformance.rungs.coverage import conditions, possible_at
 from conformance.rungs.possible import Kind, Outcome, Pair, as_item
-from conformance.rungs.record import FREES, SHORT_POOL
-from spec import ladder
+from conformance.rungs.record import CHUNK_PAST_RING, FREES, QUEUE_PAST_RING, SHORT_POOL
 from spec.machines import actions as act
 from spec.machines import prefix
 from spec.rung import Machine
@@ -47,6 +46,11 @@ ONE_SLOT = small(pages=2, page_size=1, slots=1, pages_per_seq=3)
 TWO_SLOTS = small(pages=3, page_size=1, slots=2, pages_per_seq=2)
 PLENTY = small(pages=4, page_size=1, slots=2, pages_per_seq=2)
 HALF_FULL = small(pages=1, page_size=2, slots=2, pages_per_seq=1)
+RINGED = [
+    small(pages=2, page_size=1, slots=1, pages_per_seq=3, window=1),
+    small(pages=3, page_size=1, slots=1, pages_per_seq=4, window=1),
+    small(pages=2, page_size=2, slots=1, pages_per_seq=2, window=1),
+]
 POLICIES = [
     Capacity(copy=copy, lookahead=lookahead, reserve=reserve)
     for copy, lookahead, reserve in product(get_args(Copy), (0, 1), get_args(Reservation))
@@ -135,9 +139,9 @@ def explored(
     capacity: Capacity = STANDARD,
 ) -> tuple[Profile, set[Outcome], set[Pair]]:
     """Every outcome of an engine with these actions, and every pair of steps."""
-    limits = default_limits(sizes)
+    limits = evolve(default_limits(sizes), round_tokens=max(2, sizes.slots))
     profile = SpecEngine(sizes, limits, cleanup, capacity=capacity, actions=kinds).profile
-    machine = ladder.machine_for(kinds)
+    machine = profile.machine
     alphabet = [move for kind in kinds for move in moves(sizes, kind)]
     first = machine.initial(sizes, limits, cleanup, capacity)
     states, found = [first], set[Outcome]()
@@ -256,8 +260,22 @@ def test_a_history_shows_each_thing_that_is_called_possible(
     assert [] == sorted(map(as_item, pairs - after))
 
 
+@pytest.mark.parametrize("sizes", RINGED)
+@pytest.mark.parametrize("kinds", [CLONES, QUEUE, CHUNKS])
+def test_a_ring_shows_what_is_called_possible(kinds: frozenset[type], sizes: Geometry) -> None:
+    """Nothing comes that is called impossible, and what is too long is exactly what is said."""
+    ring = Capacity(ring=1)
+    profile, found, after = explored(kinds, sizes, CleanupMode.INCREMENTAL, ring)
+    outcomes, pairs = possible_at(profile)
+
+    assert [] == sorted(map(str, found.difference(outcomes)))
+    assert [] == sorted(map(as_item, after - pairs))
+    long = {one for one in outcomes if one.reason is Reason.TOO_LONG}
+    assert long == {one for one in found if one.reason is Reason.TOO_LONG}
+
+
 def test_every_outcome_of_the_guards_is_possible_or_named() -> None:
-    """Of the pairs of an action and a reason in the guards, two alone need another policy."""
+    """Of the pairs of an action and a reason in the guards, a few need another policy."""
     profile = SpecEngine(small(window=5), default_limits(small()), CleanupMode.NONE).profile
     words = conditions(profile, [profile.geometry], poisonable=True, cleanups=[CleanupMode.NONE])
     found = possible.outcomes(profile, words | {FREES, SHORT_POOL})
@@ -268,6 +286,8 @@ def test_every_outcome_of_the_guards_is_possible_or_named() -> None:
         "Assign: OUT_OF_PAGES": "needs pages reserved for a request",
         "Hit: OUT_OF_PAGES": "needs pages taken ahead",
         "Share: OUT_OF_PAGES": "needs pages taken ahead",
+        "Round: TOO_LONG": f"needs {QUEUE_PAST_RING}",
+        "MixedRound: TOO_LONG": f"needs {CHUNK_PAST_RING}",
     } == {str(one): needs for one, needs in found.items() if needs is not None}
 
 
