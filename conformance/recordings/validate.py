@@ -191,7 +191,8 @@ class _Pass:
                 "Append, or actions of the queue, of requests and of rounds: with Append the "
                 "caller has the queue",
             )
-        beyond = not self._kinds <= QUICK or self._contexts or bool(self._header.unasked)
+        header = self._header
+        beyond = not self._kinds <= QUICK or self._contexts or header.unasked or header.ring
         if self._machine is None and not beyond:
             return None
         machine = ladder.whole_appending() if Append in self._kinds else ladder.whole()

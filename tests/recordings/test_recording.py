@@ -84,6 +84,23 @@ def test_what_is_done_under_a_policy_is_legal_under_that_policy_alone(
     assert illegal
 
 
+@pytest.mark.parametrize(("engine", "level"), [(table, "lifecycle"), (whole, "scheduling")])
+def test_what_a_ring_gives_up_is_legal_under_a_ring_alone(
+    tmp_path: Path, engine: Callable[..., Engine], level: str
+) -> None:
+    """The specification judges, since the fast table knows no ring; without one rows lack pages."""
+    sizes, illegal = evolve(SIZES[0], window=2), 0
+    for seed in range(10):
+        path = recorded(tmp_path / f"{seed}.jsonl", engine(sizes, Capacity(ring=2)), level, seed)
+        outcome = validate(path)
+        assert (Capacity(ring=2), None) == (outcome.header.capacity, outcome.found)
+        assert outcome.machine is not None
+        rewrite(path, 1, lambda header: header.pop("ring"))
+        illegal += validate(path).found is not None
+
+    assert illegal
+
+
 @pytest.mark.parametrize(
     ("capacity", "bug"),
     deep_after(
