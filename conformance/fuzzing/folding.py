@@ -17,6 +17,7 @@ from attrs import evolve, frozen
 
 from conformance.history import Attend, History, PoisonDead, Step
 from conformance.protocol import Profile
+from conformance.rungs.registry import simpler_steps
 from spec.machines import actions as act
 from spec.rung import Machine
 from spec.state import State
@@ -71,6 +72,7 @@ def shorter_by_specification(
         _all_folded(told, profile),
         _prefilled_further(told),
         _joined(told, profile),
+        _folded_and_less(told, profile),
         _unnamed(told),
     ):
         yield partial(_if_smaller, changed, profile, size)
@@ -271,6 +273,13 @@ def _as_long_as_may_be(one: Told) -> Told:
     return one
 
 
+def _other_chunks(
+    one: Told, step: act.MixedRound, gone: Collection[int]
+) -> tuple[tuple[int, int], ...]:
+    """The chunks of a round that are not of these sequences."""
+    return tuple(chunk for chunk in step.chunks if one.held.get(chunk[0]) not in gone)
+
+
 def _without_entries(one: Told, gone: Collection[int], below: int | None = None) -> Told | None:
     """The step without the entries of these sequences in its batch; None if no entry is left.
 
@@ -278,8 +287,7 @@ def _without_entries(one: Told, gone: Collection[int], below: int | None = None)
     below this one.
     """
     if isinstance(one.step, act.MixedRound) and below is None:
-        others = tuple(chunk for chunk in one.step.chunks if one.held.get(chunk[0]) not in gone)
-        return evolve(one, step=act.MixedRound(others))
+        return evolve(one, step=act.MixedRound(_other_chunks(one, one.step, gone)))
     if not isinstance(one.step, act.Allocate | act.Write):
         return one
     kept = tuple(
@@ -297,6 +305,13 @@ def _without_entries(one: Told, gone: Collection[int], below: int | None = None)
 def _folded(told: Changed, profile: Profile) -> Iterator[Changed]:
     """One action in the place of the first or the last of the steps that do its parts."""
     return chain.from_iterable(_folded_at(told, at, profile) for at in range(len(told)))
+
+
+def _folded_and_less(told: Changed, profile: Profile) -> Iterator[Changed]:
+    """The same, and a simpler last step: a prefill queues a token, which leaves it less room."""
+    for changed in _folded(told, profile):
+        for step in simpler_steps(changed[-1].step):
+            yield (*changed[:-1], evolve(changed[-1], step=step))
 
 
 def _folded_at(told: Changed, at: int, profile: Profile) -> Iterator[Changed]:
@@ -423,6 +438,10 @@ def _without_parts(
             left = None if one.step in parts else one
         elif isinstance(one.step, act.Allocate | act.Write):
             left = _without_entries(one, sequences, below)
+        elif isinstance(one.step, act.MixedRound) and below is not None:
+            others = _other_chunks(one, one.step, sequences)
+            left = evolve(one, step=act.MixedRound(others)) if others else None
+            left = one if others == one.step.chunks else left
         elif type(one.step) in kinds and one.names == {*sequences}:
             left = None
         if left is not one:

@@ -104,6 +104,27 @@ def test_a_prefill_is_put_in_the_place_of_the_last_part_too() -> None:
     assert (act.Reserve(), whole, act.Free(0), act.Free(1)) in found
 
 
+def test_a_prefill_stands_for_the_chunks_of_its_prompt() -> None:
+    """A round loses the chunk, and goes if it had no other."""
+    begin = (act.Reserve(), act.Assign(0, TEXT, Params(max_new=3), 7))
+    other = (act.Reserve(), act.Assign(1, TEXT, ONE, 8))
+    last, whole = act.Purge(0), act.Prefill((prefill(TEXT, 3),))
+
+    alone = (*begin, act.MixedRound(((0, 4),)), act.MixedRound(((0, 1),)), last)
+    assert (whole, last) in shorter(alone)
+    beside = (*begin, *other, act.MixedRound(((0, 2), (1, 2))), last)
+    assert (whole, *other, act.MixedRound(((1, 2),)), last) in shorter(beside)
+
+
+def test_a_prefill_goes_with_a_simpler_last_step() -> None:
+    """It queues a token, so that the last step has less room than before."""
+    last = act.MixedRound(((1, 3),))
+    history = (*WRITTEN, act.Reserve(), act.Assign(1, TEXT, ONE, 8), last)
+
+    less = act.MixedRound(((1, 2),))
+    assert (act.Prefill((prefill(TEXT),)), *history[5:7], less) in shorter(history)
+
+
 def test_a_round_stands_for_its_parts() -> None:
     """The queue is packed, allocated and written by it."""
     start = act.Prefill((prefill(TEXT, 3),))
