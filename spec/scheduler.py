@@ -246,14 +246,21 @@ def _fits(machine: Machine, state: State, job: Job) -> bool:
     request, kept = job.request, job.kept or ()
     shared = (len(kept) - 1) * _shared(machine, state, request) + _named(machine, state, request)
     cells = [len(request.prompt) + len(drawn) for _, drawn in kept]
-    wanted = sum(row_pages(state, count, 0) for count in cells) - shared
+    longest = state.capacity.longest_row(state.geometry)
+    wanted = sum(min(row_pages(state, count, 0), longest) for count in cells) - shared
     for slot in state.live:
-        wanted += pages_lacking(state, slot, len(used(state, slot).tokens))
+        lacking = pages_lacking(state, slot, len(used(state, slot).tokens))
+        wanted += min(lacking, longest - len(used(state, slot).pages))
     return len(kept) <= state.sequences.count(None) and wanted <= pool.free_count(state.counts)
 
 
 def _shared(machine: Machine, state: State, request: Request) -> int:
-    """How many pages of its prompt each choice of a request takes from the first one."""
+    """How many pages of its prompt each choice of a request takes from the first one.
+
+    None if the prompt is longer than a ring, which has given the first ones up.
+    """
+    if state.capacity.ring_start(row_pages(state, len(request.prompt), 0)):
+        return 0
     return (len(request.prompt) - 1) // state.geometry.page_size * ("prefix" in machine.names)
 
 

@@ -29,6 +29,7 @@ from spec.machines.actions import (
     Reserve,
     Round,
     Submit,
+    TakeOutputs,
     Truncate,
     Write,
 )
@@ -148,7 +149,7 @@ def test_a_prompt_that_is_longer_than_the_ring_is_read_in_chunks() -> None:
     assert {Reason.TOO_LONG} == reasons(SERVING, serving, Prefill((request,)))
     assert {Reason.TOO_LONG} == reasons(SERVING, serving, Submit(request))
 
-    state = started(TWO, ROUNDS, SIZES)
+    state = started(TWO, ROUNDS, evolve(SIZES, pages=2))
     jobs = scheduler.arrive(ROUNDS, state, (), request)
     done = list[Action]()
 
@@ -250,3 +251,43 @@ def test_every_step_of_a_small_ring(
     new = started(capacity, sizes=sizes)
 
     assert found == every_step(WINDOWS, new, partial(moves, drafts=True, windowed=True))
+
+
+@pytest.mark.parametrize("machine", [ROUNDS, ladder.machine("preemption", "window")])
+@pytest.mark.parametrize("ring", deep_after(1, [2, 3, 6]))
+@pytest.mark.parametrize("pages", [0, 3])
+def test_the_scheduler_serves_requests_in_rings(machine: Machine, ring: int, pages: int) -> None:
+    """Short and long prompts, and several choices, get their own tokens, in any pool that fits."""
+    requests = [
+        Request(id=name, prompt=prompt, params=Params(max_new=5, temperature=1.0), n_generations=n)
+        for name, prompt, n in ((1, (1, 2, 3, 4, 5, 6, 7), 2), (2, (1, 2, 3), 1), (3, (1, 2), 2))
+    ]
+    sizes, capacity = evolve(SIZES, slots=3), Capacity(ring=ring)
+    most = max(
+        scheduler.pages_needed(machine, started(capacity, machine, sizes), request)
+        for request in requests
+    )
+    sizes = evolve(sizes, pages=most + pages)
+    state = started(capacity, machine, sizes)
+    jobs: scheduler.Jobs = ()
+    for request in requests:
+        jobs = scheduler.arrive(machine, state, jobs, request)
+    served = list[tuple[int, int, tuple[int, ...]]]()
+
+    def do(action: Action) -> State:
+        nonlocal state
+        state = go(machine, state, action)
+        return state
+
+    for _ in range(200):
+        jobs = scheduler.turn(machine, state, jobs, do)
+        served += [(one.request, one.choice, one.tokens) for one in state.outputs]
+        do(TakeOutputs())
+        if not jobs:
+            break
+    alone = [
+        (one.id, choice, naive.generate(one.prompt, one.params, choice, window=SIZES.window)[0])
+        for one in requests
+        for choice in range(one.n_generations)
+    ]
+    assert alone == sorted(served)
