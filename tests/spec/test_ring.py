@@ -235,12 +235,12 @@ PAGES_OF_2 = geometry(pages=3, page_size=2, slots=1, pages_per_seq=3, window=2)
 @pytest.mark.parametrize(
     ("sizes", "capacity", "found"),
     deep_after(
-        2,
+        3,
         [
             (ONE_SLOT, Capacity(ring=2), (153, 568)),
-            (TWO_SLOTS, Capacity(ring=1), (6032, 48902)),
-            (AHEAD, Capacity(ring=2, lookahead=1), (220, 953)),
             (PAGES_OF_2, Capacity(ring=2), (683, 2746)),
+            (AHEAD, Capacity(ring=2, lookahead=1), (220, 953)),
+            (TWO_SLOTS, Capacity(ring=1), (6032, 48902)),
         ],
     ),
 )
