@@ -72,13 +72,13 @@ class ChecksOf(Generic[A_contra]):
     """The checks of another action, since this one contains it.
 
     kind, action: its class, and how it is made. below: only what the rungs below this one check.
-    never: reasons of that action that cannot hold here, and why.
+    never: reasons of that action that cannot hold here, or single checks of it, and why.
     """
 
     kind: type
     action: Callable[["Machine", State, A_contra], Action]
     below: str | None = None
-    never: Mapping[Reason, str] = field(factory=dict)
+    never: Mapping[Reason | Check[Any], str] = field(factory=dict)
 
     def machine(self, machine: "Machine") -> "Machine":
         """The machine that checks the other action."""

@@ -121,8 +121,8 @@ about something that your engine does not have (prompts, a queue, drafts) never 
 that begins with an action, such as `Append`, is one of that action, which is a part of this one.
 
 The column "rung" names the part of the specification that asks. Those of *rollback* are asked only
-of an engine that offers `Propose`, `Commit`, `Truncate`, `Release` or an action of *prefix*; those
-of *window* only if it offers `Release`, and those of *prefix* only if it offers `Hit`, `Share`,
+of an engine that offers `Propose`, `Commit`, `Truncate`, `Release` or an action of *prefix*, or has
+a `ring`; those of *window* only if it offers `Release` or has a `ring`, and those of *prefix* only if it offers `Hit`, `Share`,
 `Publish`, `Merge`, `Evict` or `Drop`.
 
 An action that has a result says so: `apply` returns it, and it is compared unless it is None. Any
@@ -151,7 +151,7 @@ class Asked:
         """Whether its condition holds. It must be asked only when its turn has come."""
         for part in self.parts:
             machine, action = part.machine(machine), part.action(machine, state, action)
-        return any(self.check.refusals(machine, state, action))
+        return any(self.check.refusals(machine, machine.prepared(state, action), action))
 
 
 @frozen
@@ -221,7 +221,7 @@ def _possible(
     kept = [
         at
         for at, asked in enumerate(every)
-        if not any(asked.check.reason in part.never for part in asked.parts)
+        if not any({asked.check.reason, asked.check} & part.never.keys() for part in asked.parts)
     ]
     pairs = {(kept.index(one), kept.index(two)) for one, two in ends if {one, two} <= {*kept}}
     return [every[at] for at in kept], pairs

@@ -12,7 +12,7 @@ from collections import Counter
 
 from spec.machines.actions import Action, Allocate, MixedRound, Pack
 from spec.machines.lifecycle import has_prompt, unfinished
-from spec.machines.pages import slots_in_range, slots_in_use, used
+from spec.machines.pages import row_fits, slots_in_range, slots_in_use, used
 from spec.machines.scheduling import (
     batch_parts,
     outputs_full,
@@ -144,6 +144,7 @@ _ALLOCATED = ChecksOf[MixedRound](
     never={
         Reason.SLOT_RANGE: "the slots of chunks are in range, and the queue names slots in use",
         Reason.SLOT_UNUSED: "the slots of chunks are in use, and the queue names slots in use",
+        row_fits: "a token of the round is known, and known tokens fit",
     },
 )
 RUNG = Rung(

@@ -316,7 +316,7 @@ def _next_to_allocate(_machine: Machine, state: State, action: Allocate) -> Faul
 
 
 @check(Reason.TOO_LONG)
-def _row_fits(_machine: Machine, state: State, action: Allocate) -> Faults:
+def row_fits(_machine: Machine, state: State, action: Allocate) -> Faults:
     """A position is not below `max_len`."""
     last = max((entry[1] for entry in action.batch if entry is not None), default=-1)
     if last >= state.geometry.max_len:
@@ -441,9 +441,7 @@ RUNG = Rung(
             appends=lambda _machine, _state, action: {action.slot: action.tokens},
         ),
         Allocate: Rule(
-            stages=in_order(
-                slots_in_range, slots_in_use, _next_to_allocate, _row_fits, _pages_free
-            ),
+            stages=in_order(slots_in_range, slots_in_use, _next_to_allocate, row_fits, _pages_free),
             effect=_allocate,
             pages_wanted=_pages_wanted,
         ),

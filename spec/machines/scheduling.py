@@ -45,7 +45,7 @@ from spec.machines.lifecycle import (
     too_long,
     too_many_stops,
 )
-from spec.machines.pages import SLOT_IN_USE, reserved_slot, row_pages, used
+from spec.machines.pages import SLOT_IN_USE, reserved_slot, row_fits, row_pages, used
 from spec.rung import (
     ChecksOf,
     Edge,
@@ -594,6 +594,7 @@ _ROUND_ALLOCATED: Final = ChecksOf[Round](
     never={
         Reason.SLOT_RANGE: _QUEUED,
         Reason.SLOT_UNUSED: _QUEUED,
+        row_fits: "a queued token is known, and known tokens fit",
     },
 )
 RUNG = Rung(

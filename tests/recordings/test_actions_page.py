@@ -31,7 +31,7 @@ from spec.machines import actions as act
 from spec.machines.actions import Action
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Capacity, CleanupMode, Geometry, Params, Reason
+from spec.vocabulary import Capacity, CleanupMode, Geometry, Params, Reason, Request
 from spec.vocabulary.capacity import RESERVATIONS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "actions.md").read_text(encoding="utf-8")
@@ -68,6 +68,8 @@ def histories(seeds: int) -> Iterator[Asked]:
         widths = {"round_tokens": rng.choice((slots, 1)), "rounds": rng.choice((2, 1, 5))}
         cleanup = rng.choice(list(CleanupMode))
         capacity = Capacity(reserve=rng.choice(RESERVATIONS), lookahead=rng.choice((0, 0, 3)))
+        if sizes.window == 1 and rng.random() < 0.5:
+            capacity = Capacity(ring=1)
         state = WHOLE.initial(sizes, limits(sizes, **small, **widths), cleanup, capacity)
         for number in range(60):
             action = (index_draws.drawn if seed % 4 == 3 and number % 4 else drawn)(
@@ -91,6 +93,30 @@ def by_hand() -> Iterator[Asked]:
         state = WHOLE.step(state, action)
     yield state, act.Share(0, 1, 2)
     yield WHOLE.step(state, act.Publish(0, 2)), act.Hit(1, 2)
+    yield from of_a_ring()
+
+
+def of_a_ring() -> Iterator[Asked]:
+    """What is too long for a row of one page of one cell: cells, and those of a round or a text."""
+    sizes = geometry(pages=4, page_size=1, slots=2, pages_per_seq=4, window=1)
+    state = WHOLE.initial(sizes, limits(sizes), capacity=Capacity(ring=1))
+    request = Request(id=1, prompt=(1, 1), params=Params(max_new=1))
+    yield from ((state, act.Prefill((request,))), (state, act.Submit(request)))
+    for action in (
+        *(act.Reserve(0), act.Assign(0, (1, 1, 1), Params(max_new=1), 1)),
+        *(act.MixedRound(((0, 1),)), act.Publish(0, 1)),
+        *(act.MixedRound(((0, 1),)), act.Reserve(1), act.Assign(1, (1, 1), Params(max_new=2), 2)),
+    ):
+        state = WHOLE.step(state, action)
+        yield state, act.Allocate(((0, 1), (0, 2)))
+        yield state, act.MixedRound(((1, 2),))
+    state = WHOLE.initial(sizes, limits(sizes), capacity=Capacity(ring=1))
+    for action in (
+        *(act.Reserve(0), act.Assign(0, (1,), Params(max_new=3), 1)),
+        *(act.Allocate(((0, 0),)), act.Write(((0, 0),)), act.Enqueue(0, 1), act.Enqueue(0, 1)),
+    ):
+        state = WHOLE.step(state, action)
+    yield state, act.Round()
 
 
 def drawn(state: State, rng: Random, number: int) -> Action:
