@@ -122,8 +122,8 @@ that begins with an action, such as `Append`, is one of that action, which is a 
 
 The column "rung" names the part of the specification that asks. Those of *rollback* are asked only
 of an engine that offers `Propose`, `Commit`, `Truncate`, `Release` or an action of *prefix*, or has
-a `ring`; those of *window* only if it offers `Release` or has a `ring`, and those of *prefix* only if it offers `Hit`, `Share`,
-`Publish`, `Merge`, `Evict` or `Drop`.
+a `ring`; those of *window* only if it offers `Release` or has a `ring`, and those of *prefix* only
+if it offers `Hit`, `Share`, `Publish`, `Merge`, `Evict` or `Drop`.
 
 An action that has a result says so: `apply` returns it, and it is compared unless it is None. Any
 other action returns None. The examples are lines of one recording, with the policy "lowest"; `saw`
