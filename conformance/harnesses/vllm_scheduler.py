@@ -118,6 +118,7 @@ class Scheduler:
         )
         if pinned:
             drift.require(PACKAGE, CALLS, remedy=REMEDY)
+        self._pinned = pinned
         self.groups: Sequence[Group] = groups
         self.pages, self.slots, self.tokens, self.max_len = PAGES[groups], SLOTS, TOKENS, MAX_LEN
         self.lag, self.priorities = lag, policy == "priority"
@@ -138,13 +139,17 @@ class Scheduler:
         self._texts = dict[str, tuple[int, ...]]()
 
     def arrive(self, request: Request, *, priority: int, context: int) -> None:
-        """Queue a request, of one of two clients."""
+        """Queue a request, of one of two clients. For one of them a stop is the end of a text."""
+        stops = [stop[0] for stop in request.params.stops]
+        ends = stops and self._pinned and _client(request.id) == 1
         params = import_module("vllm").SamplingParams(
             max_tokens=request.params.max_new,
             temperature=0.0,
-            ignore_eos=True,
-            stop_token_ids=[stop[0] for stop in request.params.stops],
+            ignore_eos=not ends,
+            stop_token_ids=stops[1:] if ends else stops,
         )
+        if ends:  # as the front end does, with the token of the model
+            params.update_from_generation_config({}, stops[0])
         self.scheduler.add_request(
             self._request.Request(
                 str(request.id),

@@ -111,11 +111,12 @@ def of_a_ring() -> Iterator[Asked]:
         yield state, act.Allocate(((0, 1), (0, 2)))
         yield state, act.MixedRound(((1, 2),))
     state = WHOLE.initial(sizes, limits(sizes), capacity=Capacity(ring=1))
-    for action in (
+    queued: tuple[Action, ...] = (
         *(act.Reserve(0), act.Assign(0, (1,), Params(max_new=3), 1)),
         *(act.Allocate(((0, 0),)), act.Write(((0, 0),)), act.Enqueue(0, 1), act.Enqueue(0, 1)),
-    ):
-        state = WHOLE.step(state, action)
+    )
+    for step in queued:
+        state = WHOLE.step(state, step)
     yield state, act.Round()
 
 
