@@ -603,8 +603,8 @@ STATE_CLAUSES: Final = (
     Clause(
         "ROW",
         "a used slot's row has exactly the valid entries from `first_page` on that cover "
-        "`allocated` and what the policy takes ahead, and what is reserved, none twice, and no more "
-        "than a ring may name; everything else is invalid; unused slots have none",
+        "`allocated` and what the policy takes ahead, and what is reserved, none twice, and no "
+        "more than a ring may name; everything else is invalid; unused slots have none",
         "Mapping",
         "state",
         ("allocated",),

@@ -75,12 +75,12 @@ def destination(row: Listing[int], position: int, page_size: int) -> int:
     return row[position // page_size] * page_size + position % page_size
 
 
-def unrolled(ring: Listing[int], end: int) -> tuple[int, ...]:
-    """The row of `end` pages of which a paged ring has the last: entry i of it is `i % len(ring)`.
+def unrolled(ring: Listing[int], first: int, end: int) -> tuple[int, ...]:
+    """The row of `end` pages of a paged ring, which has entry i at `i % len(ring)`.
 
-    INVALID stands for those that it has given up.
+    first: so many pages are given up, or released; INVALID stands for them. A truncation does not
+    bring them back, so it is the most that the row has ever given up.
     """
-    first = max(0, end - len(ring))
     return (INVALID,) * first + tuple(ring[entry % len(ring)] for entry in range(first, end))
 
 

@@ -221,7 +221,10 @@ def settings_of(
         return tuple(Setting(geometry, cleanup, limits) for cleanup in CleanupMode)
     lookahead, windows = _lookahead(factory, geometry), _has_windows(factory, geometry)
     every = _usual(geometry, lookahead=lookahead, windows=windows)
-    return tuple(_nearest_supported(factory, *one) for one in every)
+    return tuple(
+        _nearest_supported(factory, _with_laps(factory, sizes), cleanup, limits)
+        for sizes, cleanup, limits in every
+    )
 
 
 def fullest(settings: Iterable[Setting]) -> Setting:
@@ -308,6 +311,18 @@ def _lookahead(factory: Factory, geometry: Geometry) -> int:
         return make(factory, *nearest).profile.lookahead
     except (Exception, SystemExit):  # whoever makes the engine next reports it
         return 0
+
+
+def _with_laps(factory: Factory, sizes: Geometry) -> Geometry:
+    """The geometry with rows of more than two rounds of the ring that the engine has there."""
+    if sizes.window is None:
+        return sizes
+    try:
+        ring = make(factory, sizes, CleanupMode.INCREMENTAL).profile.ring
+    except (Exception, SystemExit):  # whoever makes the engine next reports it
+        return sizes
+    longer = evolve(sizes, pages_per_seq=max(sizes.pages_per_seq, 2 * ring + 1))
+    return longer if longer.max_len <= LONGEST_ROW else sizes
 
 
 def _has_windows(factory: Factory, main: Geometry) -> bool:

@@ -42,6 +42,7 @@ from conformance.rungs.record import (
     GROWS_RELEASED,
     HITS,
     KEEPS,
+    LAPS,
     LAZY,
     LONG_ROWS,
     MERGES_ASKED,
@@ -382,13 +383,10 @@ def _releases(sizes: Geometry, capacity: Capacity) -> set[str]:
 
 
 def _beside_window(sizes: Geometry, capacity: Capacity) -> int | None:
-    """How many cells a ring has past a window, what is taken ahead, and the page of the next cell.
-
-    None if a row is no ring.
-    """
+    """How many cells a ring has past a window, and the page of the next cell; None without one."""
     if sizes.window is None or capacity.longest_row(sizes) == sizes.pages_per_seq:
         return None
-    return (capacity.ring - 1) * sizes.page_size - capacity.lookahead - sizes.window + 1
+    return (capacity.ring - 1) * sizes.page_size - sizes.window + 1
 
 
 def _rings(sizes: Geometry, capacity: Capacity, limits: Limits) -> set[str]:
@@ -401,11 +399,12 @@ def _rings(sizes: Geometry, capacity: Capacity, limits: Limits) -> set[str]:
     beside = _beside_window(sizes, capacity)
     if beside is None:
         return set()
-    known, full = sizes.max_len - 1, capacity.ring * sizes.page_size - capacity.lookahead
+    known, full = sizes.max_len - 1, capacity.ring * sizes.page_size
     wide = limits.round_tokens > beside + 1
     later = sizes.page_size == sizes.window == 1
     fits = {
         RINGS: True,
+        LAPS: sizes.pages_per_seq > 2 * capacity.ring,
         CHUNK_PAST_RING: wide and full < known,
         QUEUE_PAST_RING: wide and full + later < known,
     }

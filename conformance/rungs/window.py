@@ -13,6 +13,7 @@ from conformance.rungs.record import (
     FULL_POOL,
     GROWS_RELEASED,
     HITS,
+    LAPS,
     RELEASES,
     RELEASES_INSIDE,
     RINGS,
@@ -290,6 +291,8 @@ def _given_up(before: State, after: State) -> Iterator[str]:
         if old is None or new is None or end <= first or len(new.row) <= len(old.row):
             continue
         yield GIVES_UP
+        if end > before.capacity.ring:
+            yield GIVES_UP_AGAIN
         if any(pool.is_shared(before.counts, page) for page in old.row[first:end]):
             yield GIVES_UP_SHARED
         if not pool.free_count(before.counts):
@@ -415,6 +418,7 @@ _ROUNDS: Final = "Round|Generate|MixedRound"
 _RELEASED: Final = ("Release", RELEASES)
 _GONE: Final = (f"Release|{RINGS}", RELEASES)
 GIVES_UP: Final = "row of a ring that gives up a page"
+GIVES_UP_AGAIN: Final = "row of a ring that gives up a page for the second time in its place"
 GIVES_UP_SHARED: Final = "row of a ring that gives up a shared page"
 GIVES_UP_FULL: Final = "row of a ring that gives up a page of a full pool"
 PAST_RING: Final = "refuse cells past a ring"
@@ -448,6 +452,7 @@ KIT: Final = RungKit(
         ),
         "refuse to merge a released page": (*_GONE, "Merge", "Publish", _FILLS),
         GIVES_UP: (f"Allocate|{_ROUNDS}", _FILLS, RINGS),
+        GIVES_UP_AGAIN: (f"Allocate|{_ROUNDS}", _FILLS, LAPS),
         GIVES_UP_SHARED: (f"Allocate|{_ROUNDS}", "Clone", _FILLS, RINGS),
         GIVES_UP_FULL: (f"Allocate|{_ROUNDS}", _FILLS, FULL_POOL, RINGS),
         PAST_RING: ("Allocate: TOO_LONG", RINGS),

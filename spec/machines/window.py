@@ -28,7 +28,6 @@ from spec.machines.actions import (
     Prefill,
     Release,
     Sample,
-    Share,
     Submit,
 )
 from spec.machines.pages import (
@@ -97,7 +96,7 @@ def cells_in_ring(state: State, seen: int) -> int:
     pages = seen + capacity.ring
     if not capacity.ring or pages >= geometry.pages_per_seq:
         return geometry.max_len
-    return pages * geometry.page_size - capacity.lookahead
+    return pages * geometry.page_size
 
 
 def most_cells(state: State, slot: int) -> int:
@@ -133,7 +132,7 @@ def _ring_has_room(_machine: Machine, state: State, action: Allocate) -> Faults:
 
 
 @check(Reason.TOO_LONG)
-def _ring_holds_begun(_machine: Machine, state: State, action: Hit | Share) -> Faults:
+def _ring_holds_hit(_machine: Machine, state: State, action: Hit) -> Faults:
     """A ring has no room for `length` cells."""
     yield from _past_ring(state, action.length)
 
@@ -258,8 +257,7 @@ RUNG = Rung(
     guards={
         Sample: in_order(_last_query_reads),
         Allocate: _before_room(_ring_has_room),
-        Hit: _before_room(_ring_holds_begun),
-        Share: _before_room(_ring_holds_begun),
+        Hit: _before_room(_ring_holds_hit),
         Prefill: _before_room(_ring_holds_prompts),
         Submit: _before_room(_ring_holds_prompt),
     },

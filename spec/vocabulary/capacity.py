@@ -49,31 +49,31 @@ class Capacity:
     def check(self, geometry: Geometry) -> None:
         """Raise InvalidInput unless a ring has room for a window and the next cell.
 
-        Where a ring is shorter than a row, nothing can be reserved.
+        Where a ring is shorter than a row, nothing is taken ahead or reserved.
         """
-        if not self.ring:
+        if not self.ring or self.ring >= geometry.pages_per_seq:
             return
-        least = self._shortest_ring(geometry)
-        if self.ring < least:
+        past = None if geometry.window is None else geometry.pages_for(geometry.window - 1) + 1
+        if past is None or self.ring < past:
+            whole = geometry.pages_per_seq
             raise InvalidInput(
                 "Capacity.ring",
                 seen=self.ring,
-                allowed=f"0, or {least} and more: a window, what is taken ahead, and the next cell",
-                remedy="Lengthen the ring or shorten the window.",
+                allowed=f"0, {whole} and more (a row)"
+                if past is None
+                else f"0, or {min(past, whole)} and more: a window, and the page of the next cell",
+                remedy="Give the geometry a window, or leave the ring out."
+                if past is None
+                else "Lengthen the ring or shorten the window.",
             )
-        if self.reserve != "none" and self.ring < geometry.pages_per_seq:
-            raise InvalidInput(
-                "Capacity.reserve",
-                seen=self.reserve,
-                allowed='"none" beside a ring that is shorter than a row',
-                remedy="A ring takes its pages as they are needed.",
-            )
-
-    def _shortest_ring(self, geometry: Geometry) -> int:
-        if geometry.window is None:
-            return geometry.pages_per_seq
-        past = geometry.pages_for(geometry.window - 1 + self.lookahead)
-        return min(geometry.pages_per_seq, past + 1)
+        for name, usual in (("lookahead", 0), ("reserve", "none")):
+            if getattr(self, name) != usual:
+                raise InvalidInput(
+                    f"Capacity.{name}",
+                    seen=getattr(self, name),
+                    allowed=f"{usual!r} beside a ring that is shorter than a row",
+                    remedy="A ring takes its pages as they are needed.",
+                )
 
     def longest_row(self, geometry: Geometry) -> int:
         """How many pages a row names at most."""

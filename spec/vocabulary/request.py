@@ -84,5 +84,6 @@ class Request:
         # A row ends at `max_len`; a request that is longer still needs what it would need. What is
         # reserved for it is no more than `length` cells.
         whole = max(geometry.pages_for(length), capacity.row_pages(geometry, length, 0))
-        apart = shared + self.n_generations * (whole - shared)
-        return min(apart, self.n_generations * capacity.ring) if capacity.ring else apart
+        longest, own = capacity.ring or whole, whole - shared
+        # In a ring the choice that lags behind keeps the shared pages that the others give up.
+        return min(longest, whole) + (self.n_generations - 1) * min(longest, own)

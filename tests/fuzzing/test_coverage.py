@@ -30,6 +30,7 @@ from conformance.rungs.record import (
     FULL_POOL,
     GROWS_RELEASED,
     HITS,
+    LAPS,
     LAZY,
     MERGES_ASKED,
     ONE_SHORT,
@@ -78,6 +79,7 @@ CONDITIONS = {
     AHEAD,
     RESERVED,
     MERGES_ASKED,
+    LAPS,
     RINGS,
     *BEHIND_A_WINDOW,
 }
@@ -492,7 +494,7 @@ def test_what_must_be_reached_depends_on_what_is_offered() -> None:
     assert not {"finish inside a page", "clone inside a page"} & set(allocator)
     assert "poisoned dead cells read past" not in allocator
     assert "poisoned dead cells read past" in counted.coverable(words(act.Reserve, poison=True))
-    offered = words(*ACTIONS, poison=True) | {LAZY, AHEAD, RINGS} | BEHIND_A_WINDOW
+    offered = words(*ACTIONS, poison=True) | {LAZY, AHEAD, LAPS, RINGS} | BEHIND_A_WINDOW
     offered |= {
         "Hit: OUT_OF_PAGES",
         "Share: OUT_OF_PAGES",

@@ -97,11 +97,11 @@ def taking(state: State, action: Action) -> State:
     return state if batch is None else MACHINE.prepared(state, batch)
 
 
-def shortest_ring(sizes: Geometry, lookahead: int) -> int:
-    """The fewest pages of a ring: a window, what is taken ahead, and the next cell."""
+def shortest_ring(sizes: Geometry) -> int:
+    """The fewest pages of a ring: a window, and the page of the next cell."""
     if sizes.window is None:
         return sizes.pages_per_seq
-    return min(sizes.pages_per_seq, 1 + sizes.pages_for(sizes.window - 1 + lookahead))
+    return min(sizes.pages_per_seq, 1 + sizes.pages_for(sizes.window - 1))
 
 
 LANDMARKS = (
@@ -268,11 +268,11 @@ class SchedulingMachine(RuleBasedStateMachine):
         cleanup = rng.choice(list(CleanupMode))
         lookahead = one_of(rng, 0, 1, sizes.page_size, sizes.max_len)
         copy, reserve = rng.choice(COPIES), rng.choice(RESERVATIONS)
-        ring = shortest_ring(sizes, lookahead) + one_of(rng, 0, 1)
+        ring = shortest_ring(sizes) + one_of(rng, 0, 1)
         if one_of(rng, 0, 1):
             capacity = Capacity(copy=copy, lookahead=lookahead, reserve=reserve)
         else:
-            capacity = Capacity(copy=copy, lookahead=lookahead, ring=ring)
+            capacity = Capacity(copy=copy, ring=ring)
         self.steps, self.rng, self.salt = 0, rng, seed
         given = limits(sizes, **changed, **widths)
         self.state = MACHINE.initial(sizes, given, cleanup, capacity)

@@ -37,12 +37,14 @@ from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import (
     INVALID,
+    STANDARD,
     Capacity,
     Geometry,
     InvalidInput,
     Params,
     Reason,
     Request,
+    Tokens,
     default_limits,
 )
 
@@ -207,8 +209,8 @@ def test_an_admitted_request_is_served_with_a_ring_for_each_choice(capacity: Cap
     ("capacity", "sizes", "named"),
     [
         (Capacity(ring=1), SIZES, r"Capacity\.ring: saw 1, allowed: 0, or 2 and more"),
-        (Capacity(ring=2, lookahead=1), SIZES, r"Capacity\.ring: saw 2, allowed: 0, or 3"),
-        (Capacity(ring=5), evolve(SIZES, window=None), r"Capacity\.ring: saw 5, .* 6 and more"),
+        (Capacity(ring=2, lookahead=1), SIZES, r"Capacity\.lookahead: saw 1, allowed: 0 beside"),
+        (Capacity(ring=5), evolve(SIZES, window=None), r"saw 5, .* 6 and more .*Give the geometry"),
         (Capacity(ring=2, reserve="request"), SIZES, r"Capacity\.reserve: saw 'request'"),
     ],
 )
@@ -220,6 +222,51 @@ def test_a_ring_that_cannot_serve_is_refused(
         started(capacity, sizes=sizes)
 
 
+def test_a_request_needs_no_more_pages_than_the_rings_of_its_choices() -> None:
+    """The choice that lags behind keeps what the others have given up, and a ring in all."""
+    sizes = geometry(pages=4, page_size=2, slots=2, pages_per_seq=4, window=5)
+    two = Request(id=1, prompt=(1,) * 6, params=Params(max_new=2), n_generations=2)
+    assert [5, 4, 5] == [
+        two.pages_needed(sizes, capacity) for capacity in (STANDARD, THREE, Capacity(ring=4))
+    ]
+    state = go(SERVING, started(THREE, SERVING, sizes), Submit(two), Admit(), Round())
+    assert [2, 2] == [len(one.tokens) for one in state.outputs]
+
+    long = Request(id=1, prompt=(1,) * 9, params=Params(max_new=2), n_generations=2)
+    for capacity, wanted in ((TWO, 4), (THREE, 6), (Capacity(ring=6), 8)):
+        assert wanted == scheduler.pages_needed(ROUNDS, started(capacity, ROUNDS), long)
+
+
+def test_the_scheduler_hits_no_more_than_a_ring() -> None:
+    """Longer and longer texts put more pages in the index than a row may name."""
+    text, lengths = tuple(range(10)), (6, 10, 10)
+    state, served = started(THREE, ROUNDS, evolve(SIZES, pages=12)), list[Tokens]()
+
+    def do(action: Action) -> State:
+        nonlocal state
+        if isinstance(action, Hit):
+            hits.append(action.length)
+        state = go(ROUNDS, state, action)
+        return state
+
+    hits = list[int]()
+    for name, length in enumerate(lengths):
+        request = Request(id=name, prompt=text[:length], params=Params(max_new=2))
+        jobs = scheduler.arrive(ROUNDS, state, (), request)
+        while jobs:
+            jobs = scheduler.turn(ROUNDS, state, jobs, do)
+        served += [one.tokens for one in state.outputs]
+        do(TakeOutputs())
+
+    assert 5 == len([key for key in state.indexed if key])
+    assert [6, 6] == hits
+    alone = [
+        naive.generate(text[:length], Params(max_new=2), window=SIZES.window)[0]
+        for length in lengths
+    ]
+    assert alone == served
+
+
 def test_a_machine_that_releases_nothing_has_no_ring() -> None:
     """Without the rung window a ring could give nothing up."""
     with pytest.raises(InvalidInput, match=r"capacity: saw .*ring=3"):
@@ -227,7 +274,7 @@ def test_a_machine_that_releases_nothing_has_no_ring() -> None:
 
 
 TWO_SLOTS = geometry(pages=2, page_size=1, slots=2, pages_per_seq=2, window=1)
-AHEAD = geometry(pages=3, page_size=1, slots=1, pages_per_seq=4, window=1)
+ONE_CELL = geometry(pages=3, page_size=1, slots=1, pages_per_seq=4, window=1)
 ONE_SLOT = geometry(pages=3, page_size=1, slots=1, pages_per_seq=4, window=2)
 PAGES_OF_2 = geometry(pages=3, page_size=2, slots=1, pages_per_seq=3, window=2)
 
@@ -239,7 +286,7 @@ PAGES_OF_2 = geometry(pages=3, page_size=2, slots=1, pages_per_seq=3, window=2)
         [
             (ONE_SLOT, Capacity(ring=2), (153, 568)),
             (PAGES_OF_2, Capacity(ring=2), (683, 2746)),
-            (AHEAD, Capacity(ring=2, lookahead=1), (220, 953)),
+            (ONE_CELL, Capacity(ring=2), (483, 2164)),
             (TWO_SLOTS, Capacity(ring=1), (6032, 48902)),
         ],
     ),
@@ -258,9 +305,10 @@ def test_every_step_of_a_small_ring(
 @pytest.mark.parametrize("pages", [0, 3])
 def test_the_scheduler_serves_requests_in_rings(machine: Machine, ring: int, pages: int) -> None:
     """Short and long prompts, and several choices, get their own tokens, in any pool that fits."""
+    text = (1, 2, 3, 4, 5, 6, 7)
     requests = [
         Request(id=name, prompt=prompt, params=Params(max_new=5, temperature=1.0), n_generations=n)
-        for name, prompt, n in ((1, (1, 2, 3, 4, 5, 6, 7), 2), (2, (1, 2, 3), 1), (3, (1, 2), 2))
+        for name, prompt, n in ((1, text, 2), (2, text[:3], 1), (3, text[:2], 2), (4, text[:6], 1))
     ]
     sizes, capacity = evolve(SIZES, slots=3), Capacity(ring=ring)
     most = max(

@@ -103,7 +103,7 @@ def cases(number: int) -> Iterator[Case]:
             yield from of_a_step(number, almost, seen)
 
 
-@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(40, 2), (320, 20)]))
+@pytest.mark.parametrize(("histories", "least"), deep_after(1, [(64, 2), (320, 20)]))
 def test_two_readings_of_the_clauses(histories: int, least: int) -> None:
     """Views and steps that are right or almost right violate the same clauses in both readings."""
     alone = {False: Counter[str](), True: Counter[str]()}

@@ -84,9 +84,9 @@ def begin(rng: Random) -> tuple[State, SecondReading, Odds]:
         reserve=rng.choice(RESERVATIONS),
     )
     if one_of(rng, 0, 0, 1):
-        past = -(-((sizes.window or sizes.max_len) - 1 + capacity.lookahead) // sizes.page_size)
+        past = -(-((sizes.window or sizes.max_len) - 1) // sizes.page_size)
         ring = min(sizes.pages_per_seq, past + 1 + one_of(rng, 0, 0, 1))
-        capacity = evolve(capacity, reserve="none", ring=ring)
+        capacity = evolve(capacity, lookahead=0, reserve="none", ring=ring)
     odds = Odds(
         waiting=0 if alone else one_of(rng, 0, 2),
         index=6 if alone else one_of(rng, 0, 2, 4),

@@ -21,6 +21,7 @@ BUGS: Final = {
     "keeps the count of the old page": {"RC", "CONS"},
     "always takes a fresh page": {"ATOMIC"},
     "looks the clone's last page up without wrapping": {"SHARE"},
+    "writes to the last entry from its third lap on": {"CONTENT"},
 }
 """What may be wrong, and the clauses that may say so first."""
 
@@ -44,7 +45,10 @@ class Ring(Allocator):
         super().fill(batch)
         for slot, position in filter(None, batch):
             seq = self.seqs[slot]
-            block = seq.blocks[position // self.size % self.ring]
+            index = position // self.size
+            late = self.bug == "writes to the last entry from its third lap on"
+            entry = self.ring - 1 if late and index >= 2 * self.ring else index % self.ring
+            block = seq.blocks[entry]
             self.cells[block * self.size + position % self.size] = seq.prompt[: position + 1]
 
     def clone(self, parent: int, child: int | None, choice: int) -> int:
@@ -131,7 +135,10 @@ class RingAdapter(Adapter):
         engine, sizes = self.allocator, self.profile.geometry
         seqs = [engine.seqs.get(slot, Seq()) for slot in range(sizes.slots)]
         ends = [sizes.pages_for(seq.cells) for seq in seqs]
-        rows = [unrolled(seq.blocks, end) for seq, end in zip(seqs, ends, strict=True)]
+        first = [max(0, end - engine.ring) for end in ends]
+        rows = [
+            unrolled(*row) for row in zip((seq.blocks for seq in seqs), first, ends, strict=True)
+        ]
         return View(
             geometry=sizes,
             counts=engine.refs,
@@ -139,7 +146,7 @@ class RingAdapter(Adapter):
             rows=rows,
             allocated=[seq.cells for seq in seqs],
             written=[seq.filled for seq in seqs],
-            first_page=[max(0, end - engine.ring) for end in ends],
+            first_page=first,
             tokens=[seq.prompt for seq in seqs],
             cells=tuple(engine.cells),
         )

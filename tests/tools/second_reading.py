@@ -124,8 +124,9 @@ class SecondReading:
         size, length = self.geometry.page_size, len(request.prompt) + request.params.max_new
         whole = max(-(-length // size), self.width(length, 0))
         common = len(request.prompt) // size
-        most = common + request.n_generations * (whole - common)
-        return min(most, request.n_generations * (self.capacity.ring or most))
+        one, longest = whole - common, self.capacity.ring or whole
+        others = (request.n_generations - 1) * min(one, longest)
+        return others + min(whole, longest)
 
     # What a ring gives up.
 
@@ -381,9 +382,8 @@ class SecondReading:
         yield 4, Reason.SLOT_BEGUN, lambda: self.slots[slot].allocated > 0, ()
         yield 5, Reason.TOO_LONG, lambda: length >= self._known(slot), ()
         yield 6, Reason.NOT_COMMON, lambda: not self.in_common(action), ()
-        yield 7, Reason.TOO_LONG, self.is_past_ring(length), ()
-        yield 8, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, self.in_common(action)), ()
-        yield 9, Reason.BATCH_QUEUED, queued, ()
+        yield 7, Reason.OUT_OF_PAGES, lambda: self._lacks_beside(slot, self.in_common(action)), ()
+        yield 8, Reason.BATCH_QUEUED, queued, ()
 
     def in_common(self, action: act.Share) -> list[int]:
         """The pages of a parent that a slot may begin with; none if one of them may not."""
