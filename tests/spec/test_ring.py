@@ -22,6 +22,7 @@ from spec.machines.actions import (
     Commit,
     Hit,
     MixedRound,
+    Preempt,
     Prefill,
     Propose,
     Publish,
@@ -235,6 +236,37 @@ def test_a_request_needs_no_more_pages_than_the_rings_of_its_choices() -> None:
     long = Request(id=1, prompt=(1,) * 9, params=Params(max_new=2), n_generations=2)
     for capacity, wanted in ((TWO, 4), (THREE, 6), (Capacity(ring=6), 8)):
         assert wanted == scheduler.pages_needed(ROUNDS, started(capacity, ROUNDS), long)
+
+
+def served(pages: int, *requests: Request) -> list[Action]:
+    """What the scheduler does in a pool of so many pages, with rings of two."""
+    state = started(TWO, ROUNDS, evolve(SIZES, pages=pages, slots=3))
+    done, jobs = list[Action](), scheduler.Jobs()
+
+    def do(action: Action) -> State:
+        nonlocal state
+        done.append(action)
+        state = go(ROUNDS, state, action)
+        return state
+
+    for request in requests:
+        jobs = scheduler.arrive(ROUNDS, state, jobs, request)
+    while jobs:
+        jobs = scheduler.turn(ROUNDS, state, jobs, do)
+        do(TakeOutputs())
+    return done
+
+
+def test_requests_in_rings_begin_as_soon_as_their_rings_fit() -> None:
+    """Two texts of four pages run beside each other in four; two choices of one wait for four."""
+    one, two = (
+        Request(id=name, prompt=(name,) * 7, params=Params(max_new=3), n_generations=name)
+        for name in (1, 2)
+    )
+    together = served(4, one, evolve(one, id=3))
+    before = together[: [type(action) for action in together].index(MixedRound)]
+    assert 2 == sum(isinstance(action, Assign) for action in before)
+    assert not any(isinstance(action, Preempt) for action in served(5, one, two))
 
 
 def test_the_scheduler_hits_no_more_than_a_ring() -> None:
