@@ -452,7 +452,7 @@ KIT: Final = RungKit(
         ),
         "refuse to merge a released page": (*_GONE, "Merge", "Publish", _FILLS),
         GIVES_UP: (f"Allocate|{_ROUNDS}", _FILLS, RINGS),
-        GIVES_UP_AGAIN: (f"Allocate|{_ROUNDS}", _FILLS, LAPS),
+        GIVES_UP_AGAIN: (f"Allocate|{_ROUNDS}", _FILLS, RINGS, LAPS),
         GIVES_UP_SHARED: (f"Allocate|{_ROUNDS}", "Clone", _FILLS, RINGS),
         GIVES_UP_FULL: (f"Allocate|{_ROUNDS}", _FILLS, FULL_POOL, RINGS),
         PAST_RING: ("Allocate: TOO_LONG", RINGS),

@@ -260,8 +260,8 @@ def served(pages: int, *requests: Request) -> list[Action]:
 def test_requests_in_rings_begin_as_soon_as_their_rings_fit() -> None:
     """Two texts of four pages run beside each other in four; two choices of one wait for four."""
     one, two = (
-        Request(id=name, prompt=(name,) * 7, params=Params(max_new=3), n_generations=name)
-        for name in (1, 2)
+        Request(id=name, prompt=(name,) * 7, params=Params(max_new=new), n_generations=name)
+        for name, new in ((1, 5), (2, 3))
     )
     together = served(4, one, evolve(one, id=3))
     before = together[: [type(action) for action in together].index(MixedRound)]
