@@ -440,8 +440,8 @@ def _without_parts(
             left = _without_entries(one, sequences, below)
         elif isinstance(one.step, act.MixedRound) and below is not None:
             others = _other_chunks(one, one.step, sequences)
-            left = evolve(one, step=act.MixedRound(others)) if others else None
-            left = one if others == one.step.chunks else left
+            if others != one.step.chunks:
+                left = evolve(one, step=act.MixedRound(others)) if others else None
         elif type(one.step) in kinds and one.names == {*sequences}:
             left = None
         if left is not one:

@@ -127,6 +127,8 @@ def _not_shown_by_sizes(profile: Profile) -> Iterator[tuple[str, str]]:
     told = max(0, sizes.max_len - sizes.page_size - 1)
     if profile.lookahead > told:
         yield f"lookahead past {told} cells", "the rows of these sizes end there"
+    if profile.ring >= sizes.pages_per_seq:
+        yield f"a ring of {profile.ring} pages", "the rows of these sizes are no longer"
 
 
 def _guarded(profile: Profile) -> Iterator[tuple[str, str]]:

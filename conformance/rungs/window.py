@@ -162,8 +162,8 @@ def give_up(session: Session, drawn: int) -> Step:
         return session.rules["advance"](session, drawn)
     slot, kind = digits.one_of(slots), digits.below(5)
     start, most = allocated(session.state, slot), most_cells(session.state, slot)
-    ends = {0: start + 1, 1: start + 1, 2: start + 1, 3: most, 4: most + 1}
-    action = Allocate(tuple((slot, position) for position in range(start, ends[kind])))
+    end = {3: most, 4: most + 1}.get(kind, start + 1)
+    action = Allocate(tuple((slot, position) for position in range(start, end)))
     if kind == 0:
         clone = Clone(slot, None, 1 + digits.below(ALPHABET))
         make_room(session, clone, digits)

@@ -53,18 +53,15 @@ class Capacity:
         """
         if not self.ring or self.ring >= geometry.pages_per_seq:
             return
-        past = None if geometry.window is None else geometry.pages_for(geometry.window - 1) + 1
-        if past is None or self.ring < past:
-            whole = geometry.pages_per_seq
+        least = geometry.pages_per_seq
+        if geometry.window is not None:
+            least = min(least, geometry.pages_for(geometry.window - 1) + 1)
+        if self.ring < least:
             raise InvalidInput(
                 "Capacity.ring",
                 seen=self.ring,
-                allowed=f"0, {whole} and more (a row)"
-                if past is None
-                else f"0, or {min(past, whole)} and more: a window, and the page of the next cell",
-                remedy="Give the geometry a window, or leave the ring out."
-                if past is None
-                else "Lengthen the ring or shorten the window.",
+                allowed=f"0, or {least} and more: what a query sees, and the page of the next cell",
+                remedy="Lengthen the ring, or give the geometry a window that fits in it.",
             )
         for name, usual in (("lookahead", 0), ("reserve", "none")):
             if getattr(self, name) != usual:

@@ -90,6 +90,15 @@ def test_a_profile_with_a_ring_is_held_to_the_window() -> None:
     assert (GONE, 1) == (row[0], lockstep.seen.first_page[0] if lockstep.seen.first_page else 0)
 
 
+@pytest.mark.parametrize(("ring", "listed"), [(2, []), (3, []), (4, ["a ring of 4 pages"])])
+def test_a_ring_that_rows_do_not_reach_is_reported(ring: int, listed: list[str]) -> None:
+    """Where rows have no more entries than the ring, none ever gives a page up."""
+    limits, capacity = default_limits(WINDOWED), Capacity(ring=ring)
+    engine = SpecEngine(WINDOWED, limits, CleanupMode.NONE, capacity=capacity)
+
+    assert listed == [what for what, _ in not_checked(engine) if what.startswith("a ring")]
+
+
 def test_a_ring_is_read_in_order_of_position() -> None:
     """Entry i of a row is entry `i % 3` of a ring of three."""
     assert () == unrolled((), 0, 0)
