@@ -282,10 +282,12 @@ def test_requests_in_rings_begin_as_soon_as_their_rings_fit() -> None:
     four, five = (started(TWO, ROUNDS, evolve(SIZES, pages=pages, slots=3)) for pages in (4, 5))
 
     _, together, _ = served(ROUNDS, four, one, evolve(one, id=3))
-    before = together[: [type(action) for action in together].index(MixedRound)]
-    assert 2 == sum(isinstance(action, Assign) for action in before)
     _, apart, _ = served(ROUNDS, five, one, two)
-    assert not any(isinstance(action, Preempt) for action in apart)
+
+    for done, begun in ((together, 2), (apart, 1)):
+        before = done[: [type(action) for action in done].index(MixedRound)]
+        assert begun == sum(isinstance(action, Assign) for action in before)
+        assert not any(isinstance(action, Preempt) for action in done)
 
 
 def test_the_scheduler_hits_no_more_than_a_ring() -> None:
