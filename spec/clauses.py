@@ -8,6 +8,7 @@ and an `engine` clause by driving an engine; neither has a predicate here.
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Final, Literal
 
 from attrs import frozen
@@ -292,7 +293,9 @@ def _queue_across(before: View, after: View) -> Iterator[str]:
 
 
 def _new_tokens_unqueued(before: View, after: View) -> Iterator[str]:
-    """A token that follows the prompt is queued, or written already; a clone copies its parent.
+    """A token that follows the prompt is queued, written already, or has its position in a step.
+
+    A clone copies its parent.
 
     Where a step writes nothing of a slot and none of its tokens waited, they may be replayed.
     """
@@ -305,11 +308,17 @@ def _new_tokens_unqueued(before: View, after: View) -> Iterator[str]:
             continue
         if _may_be_replayed(before, after, slot):
             continue
-        known = after.known(slot)
-        for position in range(max(len(before.known(slot)), after.written[slot]), len(known)):
+        known = after.heard(slot)
+        for position in range(max(len(before.heard(slot)), after.written[slot]), len(known)):
             entry = (known[position], slot, position)
-            if entry not in after.queue and not _copied(before, after, entry):
+            if entry in after.queue or _in_a_step(after, slot, position):
+                continue
+            if not _copied(before, after, entry):
                 yield f"the queue is {after.queue}, should have {entry}: the token is new"
+
+
+def _in_a_step(view: View, slot: int, position: int) -> bool:
+    return any(first <= position < first + count for _, first, count, _ in view.steps_of(slot))
 
 
 def _copied(before: View, after: View, entry: QueueEntry) -> bool:
@@ -335,7 +344,10 @@ def _may_be_replayed(before: View, after: View, slot: int) -> bool:
 
 
 def _tokens_unqueued(before: View, after: View) -> Iterator[str]:
-    """A token leaves the queue to be written, or alone: the first ones, or all of one slot."""
+    """A token leaves the queue to be written, in a step that begins, or alone.
+
+    Alone, the first ones leave, or all of one slot.
+    """
     assert before.queue is not None
     assert after.queue is not None
     assert after.written is not None
@@ -348,6 +360,7 @@ def _tokens_unqueued(before: View, after: View) -> Iterator[str]:
         and after.used[slot]
         and not after.finished[slot]
         and position >= after.written[slot]
+        and not _in_a_step(after, slot, position)
         and after.known(slot)[position : position + 1] == (token,)
     ]
     slots = {slot for _, slot, _ in gone}
@@ -376,8 +389,8 @@ def _outputs_kept(before: View, after: View) -> Iterator[str]:
 def _rolled_back(before: View, after: View) -> Iterator[str]:
     """Only a truncation takes cells or proposed tokens from a slot whose tokens stay.
 
-    Tokens that become known while others are proposed are the first of those. An unused slot has
-    neither tokens nor proposed ones.
+    Tokens that become known while others are proposed are the first of those. A sequence that has
+    ended keeps no proposed ones. An unused slot has neither tokens nor proposed ones.
     """
     assert before.tokens is not None
     assert after.tokens is not None
@@ -390,10 +403,14 @@ def _rolled_back(before: View, after: View) -> Iterator[str]:
             or len(after.proposed[slot]) < len(before.proposed[slot])
         ):
             yield from _truncated(before, after, slot)
-        accepted = len(after.tokens[slot]) > len(tokens)
+        accepted = len(after.tokens[slot]) > len(tokens) and not _has_ended(after, slot)
         if accepted and before.proposed[slot] and after.known(slot) != before.known(slot):
             known = before.known(slot)
             yield f"slot {slot} has {after.known(slot)}, known or proposed, should have {known}"
+
+
+def _has_ended(view: View, slot: int) -> bool:
+    return view.finished is not None and view.finished[slot]
 
 
 def _truncated(before: View, after: View, slot: int) -> Iterator[str]:
@@ -571,6 +588,83 @@ def _framed(before: View, after: View) -> Iterator[str]:
                 break
 
 
+def _fenced(view: View) -> Iterator[str]:
+    assert view.flights is not None
+    assert view.finished is not None
+    for number, (_, _, held) in enumerate(view.flights):
+        for slot in held:
+            if view.used[slot] and not view.finished[slot]:
+                yield (
+                    f"slot {slot} is in use, should be held for a sequence that has ended: step "
+                    f"{number} in flight was dispatched for it"
+                )
+
+
+def _snapshots(view: View) -> Iterator[str]:
+    """Steps retire in order, and the positions of a slot follow one another."""
+    assert view.flights is not None
+    retired = [flight[0] for flight in view.flights]
+    if retired != sorted(retired, reverse=True):
+        yield f"the steps in flight have retired: {retired}, should be in order of dispatch"
+    for slot in range(view.geometry.slots):
+        parts = view.steps_of(slot)
+        for (_, first, count, _), (_, then, _, _) in pairwise(parts):
+            end = first + count
+            if then != end:
+                yield f"a step in flight has slot {slot} from position {then}, should be {end}"
+
+
+def _snapshots_kept(before: View, after: View) -> Iterator[str]:
+    """A step in flight is as it was, but for the slots that it only holds from now on."""
+    assert before.flights is not None
+    assert after.flights is not None
+    over = max(0, len(before.flights) - len(after.flights))
+    for old, new in zip(before.flights[over:], after.flights, strict=False):
+        wrong = [part for part in new[1] if part not in old[1]]
+        if wrong:
+            yield f"a step in flight has {wrong[0]}, should have that of its dispatch: {old[1]}"
+        slots, seen = ({part[0] for part in one[1]} | set(one[2]) for one in (old, new))
+        if seen != slots:
+            yield f"a step in flight has slots {sorted(seen)}, should have {sorted(slots)}"
+
+
+def _settled(view: View) -> Iterator[str]:
+    """What is committed is delivered, and what is in the index is committed."""
+    assert view.committed is not None
+    size = view.geometry.page_size
+    for slot, committed in enumerate(view.committed):
+        for _, first, _, _ in view.steps_of(slot)[:1]:
+            if committed > first:
+                yield (
+                    f"slot {slot} has {committed} committed cells, should have {first}: the step "
+                    "that writes the next one is not delivered"
+                )
+        if view.indexed is None or not view.used[slot]:
+            continue
+        for page in view.rows[slot][committed // size :]:
+            if 0 <= page < view.geometry.pages and view.indexed[page]:
+                yield (
+                    f"page {page} is in the index, should not be: slot {slot} names it, and has "
+                    f"{committed} committed cells"
+                )
+
+
+def _held(before: View, after: View) -> Iterator[str]:
+    """A page that a step in flight names is not taken, and stays held until the step is over."""
+    assert before.held is not None
+    assert after.held is not None
+    assert before.counts is not None
+    assert before.flights is not None
+    assert after.flights is not None
+    taken = after.named.keys() - before.named.keys()
+    for page, steps in enumerate(before.held):
+        kept = after.indexed is not None and _stays_indexed(before, after, page)
+        if steps and is_free(before.counts, page) and page in taken and not kept:
+            yield f"a row names page {page}, should not: {steps} steps in flight name it"
+        if after.held[page] < steps and len(after.flights) >= len(before.flights):
+            yield f"{after.held[page]} steps in flight name page {page}, should be {steps}"
+
+
 def _show(row: tuple[int, ...]) -> str:
     return "[" + ", ".join("-" if page == INVALID else str(page) for page in row) + "]"
 
@@ -578,7 +672,7 @@ def _show(row: tuple[int, ...]) -> str:
 STATE_CLAUSES: Final = (
     Clause(
         "CONS",
-        "every page is in exactly one of free, idle, live; the three add up to the pool",
+        "every page is in exactly one of free, idle, held, live; they add up to the pool",
         "Page counts; Allocation invariants",
         "state",
         ("counts",),
@@ -688,6 +782,32 @@ STATE_CLAUSES: Final = (
         _outputs,
         _outputs_kept,
     ),
+    Clause(
+        "SNAP",
+        "a step in flight has the positions and slots of its dispatch, whatever happens meanwhile; "
+        "steps retire in order",
+        "Steps in flight",
+        "state",
+        ("flights",),
+        _snapshots,
+        _snapshots_kept,
+    ),
+    Clause(
+        "SETTLED",
+        "only cells that are delivered are committed, and only committed ones published",
+        "Steps in flight",
+        "state",
+        ("flights", "committed"),
+        _settled,
+    ),
+    Clause(
+        "FENCE",
+        "a slot that a step in flight holds for a sequence that has ended has no new owner",
+        "Steps in flight",
+        "state",
+        ("flights", "finished"),
+        _fenced,
+    ),
 )
 
 STEP_CLAUSES: Final = (
@@ -728,6 +848,15 @@ STEP_CLAUSES: Final = (
         None,
         _rolled_back,
     ),
+    Clause(
+        "HELD",
+        "a page that a step in flight names is not taken until that step is delivered",
+        "Steps in flight",
+        "step",
+        ("flights", "held", "counts"),
+        None,
+        _held,
+    ),
 )
 
 OTHER_CLAUSES: Final = (
@@ -746,7 +875,8 @@ OTHER_CLAUSES: Final = (
            "Prefix cache", "engine"),
     Clause("JIT", "at one geometry each entry point is compiled once, and none copies a pool",
            "Plan, then commit", "engine"),
-    Clause("KNOB", "outputs do not depend on scheduling limits", "Scheduling limits", "run"),
+    Clause("KNOB", "outputs do not depend on scheduling limits, nor on how many steps are in "
+           "flight", "Scheduling limits", "run"),
     Clause("PROG", "an admitted request finishes; nothing starves", "Completion", "run"),
     Clause("ALONE", "each request gets the tokens of naive decode of it alone, and their "
            "log-probabilities",

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from spec import pool
 from spec.index import Indexed
-from spec.state import Output, State
+from spec.state import Flight, Output, State
 from spec.table import Sequence
 from spec.vocabulary import INVALID, FinishReason, Tokens
 
@@ -24,6 +24,12 @@ OutputEntry = tuple[int, int, Tokens, FinishReason]
 
 IndexEntry = tuple[int, ...]
 """A page of the index: (context, *tokens up to its end); () if the page is not in the index."""
+
+PartEntry = tuple[int, int, int, bool]
+"""(slot, first position, positions, whether the next token is drawn)."""
+
+FlightEntry = tuple[bool, tuple[PartEntry, ...], tuple[int, ...]]
+"""A step in flight: (retired, its parts by slot, the slots that it only holds)."""
 
 Index = Literal["slot", "page", "cell", "whole"]
 """The index of a field: one entry per slot, page or cell; `whole` is one entry without an index."""
@@ -69,6 +75,23 @@ def output_entry(output: Output) -> OutputEntry:
 def index_entry(entry: Indexed | None) -> IndexEntry:
     """The entry of a page in the field `indexed`."""
     return () if entry is None else (entry.context, *entry.chain)
+
+
+def flight_entry(flight: Flight) -> FlightEntry:
+    """A step in flight as an entry of the field `flights`."""
+    parts = tuple(
+        (part.slot, part.first, part.count, part.draws) for part in flight.parts if part.current
+    )
+    return flight.retired, parts, tuple(part.slot for part in flight.parts if not part.current)
+
+
+def _named_in_flight(state: State) -> tuple[int, ...]:
+    """For each page, how many steps in flight name it."""
+    named = [0] * state.geometry.pages
+    for flight in state.flights:
+        for page in {page for part in flight.parts for page in part.pages}:
+            named[page] += 1
+    return tuple(named)
 
 
 def _per_slot(entry: Callable[[Sequence], Any]) -> Callable[[State], Any]:
@@ -263,12 +286,32 @@ FIELDS: Final = (
         from_record=_outputs_from_record,
     ),
     Field(
+        name="flights",
+        meaning="the steps in flight, oldest first, as (retired, parts, held): for each slot that "
+        "is still current (slot, first position, positions, whether it draws), and the other slots",
+        index="whole",
+        owner="flights",
+        clause="SNAP",
+        of=lambda state: tuple(map(flight_entry, state.flights)),
+        record=tuple[tuple[bool, tuple[tuple[int, int, int, bool], ...], tuple[int, ...]], ...],
+    ),
+    Field(
+        name="held",
+        meaning="how many steps in flight name the page; while it is above 0 the page is not taken",
+        index="page",
+        owner="flights",
+        clause="HELD",
+        of=_named_in_flight,
+        record=int,
+        paged=True,
+    ),
+    Field(
         name="free",
         meaning="how many pages may be taken: free ones, and idle ones",
         index="whole",
         owner="pages",
         clause="CONS",
-        of=lambda state: pool.free_count(state.counts),
+        of=lambda state: pool.free_count(state.in_use),
         record=int,
         viewed=False,
     ),

@@ -9,6 +9,7 @@ from typing import Final
 from spec.machines import (
     admission,
     chunks,
+    flights,
     lifecycle,
     naive,
     pages,
@@ -37,6 +38,7 @@ RUNGS: Final[tuple[Rung, ...]] = (
     chunks.RUNG,
     preemption.RUNG,
     admission.RUNG,
+    flights.RUNG,
 )
 
 _OTHER_FORMS: Final = frozenset({"naive", "cache"})

@@ -228,7 +228,7 @@ def _begin(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, J
         if not _fits(machine, state, job):
             break
         for choice, drawn in job.kept:
-            slot, request = state.sequences.index(None), job.request
+            slot, request = state.unused_slots[0], job.request
             do(Reserve(slot))
             state = do(Assign(slot, request.prompt, request.params, request.id, choice))
             if drawn:
@@ -251,7 +251,7 @@ def _fits(machine: Machine, state: State, job: Job) -> bool:
     for slot in state.live:
         lacking = pages_lacking(state, slot, len(used(state, slot).tokens))
         wanted += min(lacking, longest - len(used(state, slot).pages))
-    return len(kept) <= state.sequences.count(None) and wanted <= pool.free_count(state.counts)
+    return len(kept) <= len(state.unused_slots) and wanted <= pool.free_count(state.in_use)
 
 
 def _shared(machine: Machine, state: State, request: Request) -> int:
@@ -367,7 +367,7 @@ def _fitting(
 
 def _allocatable(machine: Machine, state: State, batch: tuple[Entry, ...]) -> bool:
     ready = machine.prepared(state, Allocate(batch))
-    return machine.pages_wanted(state, Allocate(batch)) <= pool.free_count(ready.counts)
+    return machine.pages_wanted(state, Allocate(batch)) <= pool.free_count(ready.in_use)
 
 
 def _waits(machine: Machine, state: State, slot: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from attrs import frozen
 
+from spec import pool
 from spec.cells import Cells
 from spec.index import Index
 from spec.machines.actions import Name
@@ -57,6 +58,39 @@ class Output:
 
 
 @frozen
+class InFlight:
+    """What a step in flight does with one slot.
+
+    first, count: its positions. draws: whether it draws the token behind the last of them. pages:
+    those that the row named when the step was dispatched. current: whether the slot still has the
+    sequence of the step. If not, the step holds the slot and the pages, and does nothing else.
+    """
+
+    slot: int
+    first: int = 0
+    count: int = 0
+    draws: bool = False
+    pages: tuple[int, ...] = ()
+    current: bool = True
+
+    @property
+    def end(self) -> int:
+        """The position behind the last one."""
+        return self.first + self.count
+
+
+@frozen
+class Flight:
+    """A step that is dispatched and not delivered. parts: by slot.
+
+    retired: whether the device has done it.
+    """
+
+    parts: tuple[InFlight, ...]
+    retired: bool = False
+
+
+@frozen
 class Queued:
     """A token, known or proposed, that waits to be decoded."""
 
@@ -91,7 +125,7 @@ class State(NamedTuple):
     tokens decides contents) and stale (whether it has cells from before a Drop), per slot: of
     prefix. details (per slot, None without a prompt) and outputs: of lifecycle. queue,
     in order of arrival: of scheduling. waiting (in order of arrival) and admitted (still holding a
-    slot): of admission.
+    slot): of admission. flights (steps that are not delivered, oldest first): of flights.
 
     A tuple, since searches hash and compare states by the million.
     """
@@ -116,6 +150,39 @@ class State(NamedTuple):
     queue: tuple[Queued, ...] = ()
     waiting: tuple[Request, ...] = ()
     admitted: tuple[Request, ...] = ()
+    flights: tuple[Flight, ...] = ()
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The pages that steps in flight name."""
+        return frozenset(
+            page for flight in self.flights for part in flight.parts for page in part.pages
+        )
+
+    @property
+    def in_use(self) -> Counts:
+        """The counts, where a page that a step in flight names counts as one that a row names."""
+        return pool.hold(self.counts, self.held) if self.flights else self.counts
+
+    @property
+    def promised(self) -> frozenset[int]:
+        """The slots of which a step in flight draws a token."""
+        return frozenset(
+            part.slot
+            for flight in self.flights
+            for part in flight.parts
+            if part.current and part.draws
+        )
+
+    @property
+    def unused_slots(self) -> tuple[int, ...]:
+        """The slots without a sequence that no step in flight holds, lowest first."""
+        held = {part.slot for flight in self.flights for part in flight.parts}
+        return tuple(
+            slot
+            for slot, sequence in enumerate(self.sequences)
+            if sequence is None and slot not in held
+        )
 
     @property
     def finished(self) -> tuple[int, ...]:

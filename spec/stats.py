@@ -49,15 +49,15 @@ def _active(state: State) -> int:
 
 
 def _in_use(state: State) -> int:
-    return len(state.counts) - pool.free_count(state.counts)
+    return len(state.counts) - pool.free_count(state.in_use)
 
 
 def _free(state: State) -> int:
-    return pool.free_count(state.counts) - _idle(state)
+    return pool.free_count(state.in_use) - _idle(state)
 
 
 def _idle(state: State) -> int:
-    return len(index.idle(state.indexed, state.counts))
+    return len(index.idle(state.indexed, state.in_use))
 
 
 @frozen
@@ -117,7 +117,7 @@ def _untaken(state: State, _: Totals) -> tuple[tuple[int, int], ...]:
 NAMED: Final[Mapping[str, Statistic]] = {
     "active": Statistic("slots in use", "pages", lambda state, _: _active(state)),
     "pages_in_use": Statistic(
-        "pages that some row names", "pages", lambda state, _: _in_use(state)
+        "pages that some row or step in flight names", "pages", lambda state, _: _in_use(state)
     ),
     "free_pages": Statistic(
         "pages that no row and no index names", "pages", lambda state, _: _free(state)

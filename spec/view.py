@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from attrs import NOTHING, field, fields, frozen
 
-from spec.fields import VIEWED, IndexEntry, OutputEntry, QueueEntry
+from spec.fields import VIEWED, FlightEntry, IndexEntry, OutputEntry, PartEntry, QueueEntry
 from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import (
@@ -38,10 +38,11 @@ class View:
 
     counts: per page. used, finished: per slot. rows: per slot, INVALID where there is no page; a
     shorter row names no further page. tokens, proposed, allocated, written, committed, first_page,
-    contexts, stale: per slot (empty and 0 where unused). indexed, idle_ranks: per page. cells: per
-    destination; the cell that ends a prefix should have the value `expected(prefix)`. capacity: the
-    policy of the engine; the kit sets it, from the profile. reserved: the cells reserved for each
-    slot, from the specification; the kit sets it too, and it is empty if the policy reserves none.
+    contexts, stale: per slot (empty and 0 where unused). indexed, idle_ranks, held: per page.
+    cells: per destination; the cell that ends a prefix should have the value `expected(prefix)`.
+    capacity: the policy of the engine; the kit sets it, from the profile. reserved: the cells
+    reserved for each slot, from the specification; the kit sets it too, and it is empty if the
+    policy reserves none.
     Lists and arrays become tuples, and their numbers Python's own. Raises InvalidInput for a field
     with more or fewer entries, or with other values.
     """
@@ -63,6 +64,8 @@ class View:
     finished: tuple[bool, ...] | None = field(default=None, converter=_given)
     queue: tuple[QueueEntry, ...] | None = None
     outputs: tuple[OutputEntry, ...] | None = None
+    flights: tuple[FlightEntry, ...] | None = None
+    held: tuple[int, ...] | None = field(default=None, converter=_given)
     cells: Sequence[object] | None = None
     expected: Callable[[Tokens], object] = field(default=lambda prefix: prefix, eq=False)
     capacity: Capacity = STANDARD
@@ -144,6 +147,20 @@ class View:
         """
         assert self.written is not None
         return self.written[slot] if self.committed is None else self.committed[slot]
+
+    def steps_of(self, slot: int) -> tuple[PartEntry, ...]:
+        """What the steps in flight do with the sequence of a slot, oldest first."""
+        return tuple(
+            part for _, parts, _ in self.flights or () for part in parts if part[0] == slot
+        )
+
+    def heard(self, slot: int) -> Tokens:
+        """The tokens of a slot that its host knows, final or proposed; needs tokens.
+
+        What a step in flight has drawn, and what waits behind it, the host does not know.
+        """
+        assert self.tokens is not None
+        return self.tokens[slot] if self.steps_of(slot) else self.known(slot)
 
     def first_cell(self, slot: int) -> int:
         """The first cell that a row still covers. Without the rung window it is 0."""
@@ -255,6 +272,24 @@ def outputs(given: Any) -> tuple[OutputEntry, ...]:
     )
 
 
+def _flights(given: Any) -> tuple[FlightEntry, ...]:
+    """Steps in flight in the form of a view. Raises TypeError or ValueError."""
+    return tuple(
+        (
+            _flag(operator.index(plain(retired))),
+            tuple(map(_part, _listed(parts))),
+            _numbers(held),
+        )
+        for retired, parts, held in map(_listed, _listed(given))
+    )
+
+
+def _part(given: Any) -> PartEntry:
+    slot, first, count = _numbers(_listed(given)[:3])
+    (draws,) = _listed(given)[3:]
+    return slot, first, count, _flag(operator.index(plain(draws)))
+
+
 def _contents(given: Any) -> Any:
     """Cells as they are, unless one of them is a list or an array, which cannot be compared."""
     if isinstance(given, list | tuple) and _COMPARED.issuperset(map(type, given)):
@@ -286,6 +321,8 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "finished": _flags,
     "queue": _queue,
     "outputs": outputs,
+    "flights": _flights,
+    "held": _numbers,
     "cells": _contents,
 }
 _IN_FORM: Final = dict[str, Any]()
@@ -296,6 +333,7 @@ _WORDS: Final[Mapping[Callable[[Any], Any], str]] = {
     _rows_of_numbers: "lists of integers",
     _queue: f"({', '.join(QUEUED)})",
     outputs: "(request, choice, tokens, reason)",
+    _flights: "(retired, parts, held)",
     _contents: "contents",
 }
 _INDEXED = tuple((one.name, one.index) for one in VIEWED if one.index != "whole")

@@ -403,6 +403,39 @@ class Admit:
     """
 
 
+@frozen
+class Dispatch:
+    """A step begins: the next positions of some slots get cells. Nothing is written or drawn yet.
+
+    Their tokens leave the queue, are known without being queued, or are drawn by a step in flight.
+    A slot whose last token, known or to be drawn, is among them draws its next one in this step.
+    The step keeps its positions and the pages of its rows, whatever happens to the slots meanwhile.
+
+    chunks: pairs (slot, count), each slot once, at most `limits.round_tokens` in all.
+    """
+
+    chunks: tuple[tuple[int, int], ...] = field(validator=CHUNKS)
+
+
+@frozen
+class Retire:
+    """The device does the oldest step that it has not done: K and V are written, tokens are drawn.
+
+    A drawn token is proposed. Of a slot that has ended since the dispatch nothing is done.
+    """
+
+
+@frozen
+class Deliver:
+    """The outcome of the oldest step in flight becomes known, and the step is over.
+
+    The cells that it wrote are committed, and its drawn tokens are known. Each is queued, unless a
+    later step has its position already, or ends its sequence and leaves an output. What a later
+    step does past such an end is cut off. Finished sequences are then freed as the cleanup mode
+    says.
+    """
+
+
 Action = (
     Reserve
     | Append
@@ -436,5 +469,8 @@ Action = (
     | Replay
     | Submit
     | Admit
+    | Dispatch
+    | Retire
+    | Deliver
 )
 """Every action; `spec.ladder` says which rung adds it."""

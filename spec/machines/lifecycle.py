@@ -20,6 +20,7 @@ from spec.machines.actions import (
     Append,
     Assign,
     Clone,
+    Dispatch,
     Drop,
     Evict,
     Free,
@@ -143,7 +144,7 @@ def _pages_free(machine: Machine, state: State, action: Assign) -> Faults:
     """More pages are reserved than are free: those that the row lacks for the prompt and `max_new`
     tokens. Without a reservation no page is taken.
     """
-    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.counts)
+    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.in_use)
     if wanted > free:
         yield wanted, f"at most {free} pages"
 
@@ -190,16 +191,19 @@ def _free_detail(_machine: Machine, before: State, action: Free, after: State) -
 
 
 def _finish(_machine: Machine, _before: State, action: Sample, after: State) -> State:
-    """Mark the sequence finished and keep its output, if its last token ended it."""
-    slot = reserved_slot(after, action.slot)
-    detail, tokens = detail_of(after, slot), used(after, slot).tokens
+    return ended(after, reserved_slot(after, action.slot))
+
+
+def ended(state: State, slot: int) -> State:
+    """Mark a sequence finished and keep its output, if its last token ended it."""
+    detail, tokens = detail_of(state, slot), used(state, slot).tokens
     prompt, generated = tokens[: detail.prompt_len], tokens[detail.prompt_len :]
     reason = naive.finish(generated, detail.params)
     if reason is None:
-        return after
+        return state
     output = Output(detail.request, detail.choice, prompt, generated, reason)
-    after = after._replace(outputs=(*after.outputs, output))
-    return _with_detail(after, slot, evolve(detail, finished=reason))
+    state = state._replace(outputs=(*state.outputs, output))
+    return _with_detail(state, slot, evolve(detail, finished=reason))
 
 
 def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
@@ -210,7 +214,7 @@ def _with_detail(state: State, slot: int, detail: Detail | None) -> State:
 def has_prompt(
     _machine: Machine,
     state: State,
-    action: Append | Sample | Write | Propose | Hit | Share | MixedRound | Replay,
+    action: Append | Sample | Write | Propose | Hit | Share | MixedRound | Replay | Dispatch,
 ) -> Faults:
     """A slot has no prompt."""
     for slot in slots_of(action):
@@ -222,7 +226,9 @@ def has_prompt(
 def unfinished(
     _machine: Machine,
     state: State,
-    action: Append | Sample | Allocate | Write | Propose | Hit | Share | MixedRound | Replay,
+    action: (
+        Append | Sample | Allocate | Write | Propose | Hit | Share | MixedRound | Replay | Dispatch
+    ),
 ) -> Faults:
     """The sequence in a slot has finished."""
     finished = state.finished

@@ -17,6 +17,7 @@ from spec.machines.actions import (
     Action,
     Allocate,
     Append,
+    Dispatch,
     Free,
     MixedRound,
     Name,
@@ -54,7 +55,7 @@ def used(state: State, slot: Name) -> Sequence:
 
 def reserved_slot(state: State, slot: Name | None) -> int:
     """The slot that a reservation takes: the one named, or the lowest free one."""
-    return slot if isinstance(slot, int) else state.sequences.index(None)
+    return slot if isinstance(slot, int) else state.unused_slots[0]
 
 
 def with_sequence(state: State, slot: int, sequence: Sequence | None) -> State:
@@ -70,8 +71,9 @@ def with_entry(per_slot: tuple[T, ...], slot: int, entry: T) -> tuple[T, ...]:
 
 def taken_pages(state: State, wanted: int, pages: Pages | None) -> Pages:
     """The pages that an action takes: those given, or those that are next. Raises InvalidInput."""
-    taken = pages or index.next_pages(state.indexed, state.counts, wanted)
+    taken = pages or index.next_pages(state.indexed, state.in_use, wanted)
     named = {page for sequence in state.sequences if sequence for page in sequence.pages}
+    named |= state.held
     free = all(page in range(state.geometry.pages) and page not in named for page in taken)
     if not free or not len(set(taken)) == len(taken) == wanted:
         raise InvalidInput(
@@ -124,7 +126,7 @@ def live_cells(state: State) -> object:
 
 def slots_of(action: Any) -> tuple[Name, ...]:
     """The slots that an action names, ascending."""
-    if isinstance(action, MixedRound):
+    if isinstance(action, MixedRound | Dispatch):
         return tuple(sorted({slot for slot, _ in action.chunks}))
     if not isinstance(action, Allocate | Write):
         return (action.slot,)
@@ -168,7 +170,7 @@ def some_unused(name: str) -> Check[Any]:
     """If any slot may be taken, one must be unused."""
 
     def faults(_machine: Machine, state: State, action: object) -> Faults:
-        if getattr(action, name) is None and None not in state.sequences:
+        if getattr(action, name) is None and not state.unused_slots:
             yield 0, "at least 1 free slot"
 
     return Check(Reason.NO_FREE_SLOT, f"`{name}` is None and every slot is in use.", faults)
@@ -292,7 +294,7 @@ def _pages_wanted(_machine: Machine, state: State, action: Allocate) -> int:
 
 @check(Reason.SLOT_RANGE)
 def slots_in_range(
-    _machine: Machine, state: State, action: Allocate | Write | MixedRound
+    _machine: Machine, state: State, action: Allocate | Write | MixedRound | Dispatch
 ) -> Faults:
     """A slot of the batch is not from 0 to `slots` - 1."""
     for slot in slots_of(action):
@@ -301,7 +303,9 @@ def slots_in_range(
 
 
 @check(Reason.SLOT_UNUSED)
-def slots_in_use(_machine: Machine, state: State, action: Allocate | Write | MixedRound) -> Faults:
+def slots_in_use(
+    _machine: Machine, state: State, action: Allocate | Write | MixedRound | Dispatch
+) -> Faults:
     """A slot of the batch is not in use."""
     for slot in slots_of(action):
         if isinstance(slot, int) and state.sequences[slot] is None:
@@ -309,7 +313,7 @@ def slots_in_use(_machine: Machine, state: State, action: Allocate | Write | Mix
 
 
 @check(Reason.BATCH_POSITIONS)
-def _next_to_allocate(_machine: Machine, state: State, action: Allocate) -> Faults:
+def next_to_allocate(_machine: Machine, state: State, action: Allocate) -> Faults:
     """The positions of a slot, sorted, are not the next ones from `allocated` on, each once."""
     for slot, positions in by_slot(action.batch).items():
         yield from _not_from(slot, positions, used(state, slot).allocated)
@@ -328,7 +332,7 @@ def _pages_free(machine: Machine, state: State, action: Allocate) -> Faults:
     """More pages are needed than are free: those that the rows lack for the new positions and for
     what is taken ahead, and one for each lazy copy.
     """
-    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.counts)
+    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.in_use)
     if wanted > free:
         yield wanted, f"at most {free} pages"
 
@@ -441,7 +445,7 @@ RUNG = Rung(
             appends=lambda _machine, _state, action: {action.slot: action.tokens},
         ),
         Allocate: Rule(
-            stages=in_order(slots_in_range, slots_in_use, _next_to_allocate, row_fits, _pages_free),
+            stages=in_order(slots_in_range, slots_in_use, next_to_allocate, row_fits, _pages_free),
             effect=_allocate,
             pages_wanted=_pages_wanted,
         ),

@@ -132,7 +132,7 @@ def _all_common(_machine: Machine, state: State, action: Share) -> Faults:
 def _begun_fits(machine: Machine, state: State, action: Hit | Share) -> Faults:
     """More pages are taken ahead than are free or idle, beside those that the slot begins with."""
     wanted = machine.pages_wanted(state, action)
-    free = pool.free_count(_begun(state, action).counts)
+    free = pool.free_count(_begun(state, action).in_use)
     if wanted > free:
         yield wanted, f"at most {free} pages"
 

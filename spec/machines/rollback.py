@@ -118,10 +118,10 @@ def _within_allocated(_machine: Machine, state: State, action: Truncate) -> Faul
 def _truncate(_machine: Machine, state: State, action: Truncate, _pages: Pages | None) -> State:
     slot, length = action.slot, action.length
     proposed = state.proposed[slot][: max(0, length - len(used(state, slot).tokens))]
-    return _cut(state, slot, length)._replace(proposed=with_entry(state.proposed, slot, proposed))
+    return cut(state, slot, length)._replace(proposed=with_entry(state.proposed, slot, proposed))
 
 
-def _cut(state: State, slot: int, length: int) -> State:
+def cut(state: State, slot: int, length: int) -> State:
     """The state without the cells of a slot from `length` on.
 
     The row then has the pages of a row of this length: what the policy takes ahead of it is kept,
@@ -189,7 +189,7 @@ def _committed_cells(state: State) -> State:
     """The state without the cells that are not committed, and without proposed tokens."""
     for slot, sequence in enumerate(state.sequences):
         if sequence is not None:
-            state = _cut(state, slot, state.committed[slot])
+            state = cut(state, slot, state.committed[slot])
     return state
 
 

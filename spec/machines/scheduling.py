@@ -119,7 +119,8 @@ def _purge(_machine: Machine, state: State, action: Purge, _pages: Pages | None)
 
 
 def _queue_full(state: State, more: int) -> Faults:
-    wanted = len(state.queue) + more
+    """There is room beside the tokens that steps in flight have promised."""
+    wanted = len(state.queue) + len(state.promised) + more
     if wanted > state.limits.queue:
         yield wanted, f"up to {state.limits.queue}"
 
@@ -141,7 +142,7 @@ def _pending(state: State, slot: int) -> tuple[Queued, ...]:
 
 def _prefill_parts(_machine: Machine, state: State, action: Prefill) -> tuple[Part, ...]:
     """Prompts first, then the forks, then one draw per choice."""
-    free = iter(slot for slot, sequence in enumerate(state.sequences) if sequence is None)
+    free = iter(state.unused_slots)
     begin: list[Action] = []
     fork: list[Action] = []
     samples: list[Action] = []
@@ -220,7 +221,7 @@ def _ids_unused(_machine: Machine, state: State, action: Prefill) -> Faults:
 @check(Reason.NO_FREE_SLOT)
 def _slots_free(_machine: Machine, state: State, action: Prefill) -> Faults:
     """The requests have more choices together than there are free slots."""
-    choices, free = _choices(action), state.sequences.count(None)
+    choices, free = _choices(action), len(state.unused_slots)
     if choices > free:
         yield choices, f"at most {free} choices"
 
@@ -231,7 +232,7 @@ def _pages_free(machine: Machine, state: State, action: Prefill) -> Faults:
     its row does not share with the prompt's.
     """
     wanted = machine.pages_wanted(state, action)
-    free = pool.free_count(state.counts)
+    free = pool.free_count(state.in_use)
     if wanted > free:
         yield wanted, f"at most {free} pages"
 
@@ -350,10 +351,11 @@ def run(
 
 def tidied(machine: Machine, state: State) -> State:
     """The end of a prefill or round: release finished sequences, as the cleanup mode says."""
-    return machine.effect(state, FreeFinished()) if _tidies(state) else state
+    return machine.effect(state, FreeFinished()) if tidies(state) else state
 
 
-def _tidies(state: State) -> bool:
+def tidies(state: State) -> bool:
+    """Whether finished sequences are released now, as the cleanup mode says."""
     at_end = state.cleanup is CleanupMode.END and not state.live
     return state.cleanup is CleanupMode.INCREMENTAL or at_end
 
@@ -401,11 +403,15 @@ def _free_queued(_machine: Machine, _before: State, action: Free, after: State) 
 
 
 def _queue_sampled(_machine: Machine, _before: State, action: Sample, after: State) -> State:
-    """Queue the drawn token of a sequence that has not finished."""
-    slot, tokens = reserved_slot(after, action.slot), used(after, action.slot).tokens
-    if slot in after.finished:
-        return after
-    return _with_queued(after, Queued(tokens[-1], slot, len(tokens) - 1))
+    return last_queued(after, reserved_slot(after, action.slot))
+
+
+def last_queued(state: State, slot: int) -> State:
+    """Queue the last token of a sequence that has not finished."""
+    tokens = used(state, slot).tokens
+    if slot in state.finished:
+        return state
+    return _with_queued(state, Queued(tokens[-1], slot, len(tokens) - 1))
 
 
 def _queue_proposed(machine: Machine, before: State, action: Propose, after: State) -> State:
@@ -453,14 +459,14 @@ def whole_parts(
     machine: Machine, state: State, action: Prefill | Round | MixedRound
 ) -> tuple[Part, ...]:
     """The parts of an action, and the cleanup that ends it."""
-    parts = tuple(_narrow(state.limits, machine.parts(state, action)))
-    tidies = state.cleanup is CleanupMode.INCREMENTAL
+    parts = tuple(narrow(state.limits, machine.parts(state, action)))
+    frees = state.cleanup is CleanupMode.INCREMENTAL
     if state.cleanup is CleanupMode.END:
-        tidies = _tidies(run(machine, state, action, None))
-    return (*parts, (FreeFinished(), None)) if tidies else parts
+        frees = tidies(run(machine, state, action, None))
+    return (*parts, (FreeFinished(), None)) if frees else parts
 
 
-def _narrow(limits: Limits, parts: Iterable[Part]) -> Iterator[Part]:
+def narrow(limits: Limits, parts: Iterable[Part]) -> Iterator[Part]:
     """The parts, with a round that is wider than `limits.prefill_tokens` in several batches."""
     width = limits.prefill_tokens
     for part, pages in parts:

@@ -54,7 +54,7 @@ def _parent_settled(_machine: Machine, state: State, action: Clone) -> Faults:
 @check(Reason.OUT_OF_PAGES)
 def _pages_free(machine: Machine, state: State, action: Clone) -> Faults:
     """The child needs more pages than are free: what its row does not share with the parent's."""
-    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.counts)
+    wanted, free = machine.pages_wanted(state, action), pool.free_count(state.in_use)
     if wanted > free:
         yield wanted, f"at most {free} pages"
 

@@ -2,7 +2,7 @@
 
 from spec.vocabulary.capacity import STANDARD, Capacity
 from spec.vocabulary.errors import InvalidInput, Reason, Refusal, Refused, refused
-from spec.vocabulary.geometry import INVALID, Geometry, Limits, default_limits
+from spec.vocabulary.geometry import INVALID, LAG, Geometry, Limits, default_limits
 from spec.vocabulary.request import (
     CleanupMode,
     FinishReason,
@@ -14,6 +14,7 @@ from spec.vocabulary.request import (
 
 __all__ = [
     "INVALID",
+    "LAG",
     "STANDARD",
     "Capacity",
     "CleanupMode",

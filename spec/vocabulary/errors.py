@@ -45,6 +45,7 @@ class Family(Enum):
     BATCH = "batch"
     CAPACITY = "capacity"
     REQUEST = "request"
+    FLIGHT = "flight"
 
 
 class Reason(IntEnum):
@@ -81,6 +82,9 @@ class Reason(IntEnum):
     STOPS = 30
     CHOICE_TAKEN = 31
     NEVER_FITS = 32
+    IN_FLIGHT = 33
+    FLIGHTS_FULL = 34
+    NO_FLIGHT = 35
 
     @property
     def family(self) -> Family:
@@ -93,7 +97,13 @@ class Reason(IntEnum):
         return _MEANINGS[self]
 
 
-_FIRST: Final = {1: Family.SLOT, 10: Family.BATCH, 20: Family.CAPACITY, 28: Family.REQUEST}
+_FIRST: Final = {
+    1: Family.SLOT,
+    10: Family.BATCH,
+    20: Family.CAPACITY,
+    28: Family.REQUEST,
+    33: Family.FLIGHT,
+}
 """The first code of each family. A code is below 32 where it stands in a mask of the device."""
 
 _MEANINGS = {
@@ -128,6 +138,9 @@ _MEANINGS = {
     Reason.CHOICE_TAKEN: "this choice is live, or its output is not taken yet; use another id",
     Reason.NEVER_FITS: "the request can never fit; shorten it, ask for fewer choices or enlarge",
     Reason.NOT_LIVE: "no choice of the request is unfinished in a slot; preempt another one",
+    Reason.IN_FLIGHT: "a step in flight is not delivered yet; deliver it first",
+    Reason.FLIGHTS_FULL: "too many steps are in flight; deliver one first",
+    Reason.NO_FLIGHT: "no step in flight is at this point; dispatch or retire one first",
 }
 
 
@@ -188,11 +201,16 @@ class RequestRefused(Refused):
     """A request that this geometry and these limits cannot serve, or whose id is taken."""
 
 
+class FlightRefused(Refused):
+    """Steps in flight stand in the way, are too many, or none is at the point that is asked for."""
+
+
 _CLASSES = {
     Family.SLOT: SlotRefused,
     Family.BATCH: BatchRefused,
     Family.CAPACITY: CapacityRefused,
     Family.REQUEST: RequestRefused,
+    Family.FLIGHT: FlightRefused,
 }
 
 

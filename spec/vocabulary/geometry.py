@@ -52,6 +52,10 @@ class Geometry:
         return -(-positions // self.page_size)
 
 
+LAG: Final = 2
+"""How many steps may be without delivery when another one is dispatched."""
+
+
 @frozen(kw_only=True)
 class Limits:
     """Static widths of everything that is batched, queued or buffered.
