@@ -11,6 +11,8 @@ write of the same cells: no sequence can observe that a page was computed for an
 docs/sources.md, "Prefix cache".
 """
 
+from collections.abc import Iterator
+
 from attrs import evolve
 
 from spec import index, pool
@@ -311,9 +313,23 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
             return (allocate, (Write(batch), None))
         case Clone():
             parts = lower_to_private(machine, state, action, pages)
+            if state.capacity.ring:
+                parts = tuple(_page_by_page(state, parts))
             return (*parts, *_released(state, action))
         case _:
             return lower_to_private(machine, state, action, pages)
+
+
+def _page_by_page(state: State, parts: tuple[Part, ...]) -> Iterator[Part]:
+    """The parts of a private copy, one page after another: a ring gives way to each."""
+    size = state.geometry.page_size
+    *begin, (allocate, taken), _ = parts
+    assert isinstance(allocate, Allocate)
+    yield from begin
+    for entry, page in enumerate(taken or ()):
+        batch = allocate.batch[entry * size : (entry + 1) * size]
+        yield Allocate(batch), (page,)
+        yield Write(batch), None
 
 
 def _released(state: State, action: Clone) -> tuple[Part, ...]:

@@ -129,6 +129,19 @@ def test_a_shared_page_that_is_given_up_stays_with_its_other_owners() -> None:
     assert (1, 2, 1) == state.counts[:3]
 
 
+@pytest.mark.parametrize("length", range(1, 12))
+def test_a_clone_of_a_longer_text_than_a_ring_is_copied_page_by_page_below(length: int) -> None:
+    """Seen from below the child writes its whole history for itself, for which a ring gives way."""
+    state = go(ROUNDS, started(TWO, ROUNDS), Reserve(), Assign(0, (1,) * 11, Params(max_new=1), 1))
+    for position in range(length):
+        batch = ((0, position),)
+        state = go(ROUNDS, state, Allocate(batch), Write(batch))
+
+    state = go(ROUNDS, state, Clone(0, choice=1))
+
+    assert state.first_page[0] == state.first_page[1]
+
+
 def test_a_batch_may_take_what_its_own_rows_give_up() -> None:
     """The pool is full, and both rows of a batch need a page: each has one to give up."""
     sizes = evolve(SIZES, pages=4)
