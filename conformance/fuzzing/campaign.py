@@ -56,7 +56,7 @@ HOME: Final = ".kvspec/hypothesis"
 """The folder of the files that Hypothesis keeps."""
 IDLE_EVERY: Final = 4
 """One turn in this many is repeated at once with empty bodies, under the same load."""
-TURNS: Final = ("lifecycle", "scheduling", "admission", "scheduling", "lifecycle")
+TURNS: Final = ("lifecycle", "scheduling", "flights", "admission", "scheduling", "lifecycle")
 """The levels of successive turns; each turn is at the next usual setting."""
 LARGE_EVERY: Final = 4
 """One return in this many may be to a large setting, at which a step takes long."""

@@ -332,6 +332,11 @@ HARNESS: Final[Mapping[str, Mapping[str, DrawRule]]] = {
         "attend": shared_generators.rarely(3, _ATTEND, "go_on"),
         "retry": _retry("go_on"),
     },
+    "flights": {
+        "poison": shared_generators.rarely(2, _POISON, "dispatch"),
+        "attend": shared_generators.rarely(3, _ATTEND, "dispatch"),
+        "retry": _retry("dispatch"),
+    },
     "admission": {
         "poison": shared_generators.rarely(2, _POISON, "serve"),
         "retry": _retry("serve"),

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from conformance.history import Step
 from conformance.rungs.record import Session
-from conformance.rungs.shared_generators import ALPHABET
+from conformance.rungs.shared_generators import ALPHABET, begin_anew
 from spec import ladder, scheduler
 from spec.machines import naive
 from spec.machines.actions import Action, Reset, TakeOutputs
@@ -34,7 +34,7 @@ def serve_arrivals(session: Session, drawn: int) -> Step:
     needed = scheduler.actions_of(machine) | {Reset, TakeOutputs}
     if not needed <= session.actions or capacity.lookahead or capacity.reserve != "none":
         return session.rules["read_in_parts"](session, drawn)
-    session.take(Reset())
+    begin_anew(session)
     jobs: scheduler.Jobs = ()
     arrived = list[int]()
     try:

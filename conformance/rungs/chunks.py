@@ -66,7 +66,7 @@ def mixed_round(session: Session, drawn: int) -> Step:
         return _any_mixed(session.state, drawn // 5)
     begins = digits.below(3)
     if begins == 0 or (begins == 1 and not unread(session.state)):
-        _begin(session, digits)
+        begin(session, digits)
     chosen = chunks_of(session.state, digits)
     if not chosen and not session.state.queue:
         return _any_mixed(session.state, drawn // 5)
@@ -83,7 +83,7 @@ def at_fault(session: Session, drawn: int) -> Step:
     the queue.
     """
     digits = Digits(drawn)
-    _begin(session, digits)
+    begin(session, digits)
     slots, width = unread(session.state), session.state.limits.round_tokens
     if not slots:
         return mixed_round(session, drawn // 64)
@@ -104,7 +104,7 @@ def at_fault(session: Session, drawn: int) -> Step:
 def read_in_parts(session: Session, drawn: int) -> Step:
     """Rounds that read a new prompt, and others that are begun, in up to five chunks."""
     digits = Digits(drawn)
-    _begin(session, digits)
+    begin(session, digits)
     for _ in range(1 + digits.below(4)):
         chosen = chunks_of(session.state, digits)
         if chosen:
@@ -129,7 +129,7 @@ def mixed_after_hit(session: Session, drawn: int) -> Step:
     more = (digits.below(ALPHABET),) * (1 + digits.below(2 * session.state.limits.round_tokens))
     prompt = (*entry.chain, *more)[:longest]
     make_room(session, Reserve(), digits)
-    if None not in session.state.sequences or len(prompt) <= size:
+    if not session.state.unused_slots or len(prompt) <= size:
         return mixed_round(session, drawn // 4)
     slot, params = free_slots(session.state)[0], Params(max_new=1 + longest - len(prompt))
     session.take(Reserve(slot, entry.context))
@@ -178,7 +178,7 @@ def _count(state: State, slot: int, room: int, digits: Digits) -> int:
     return digits.one_of(options) + digits.rarely(12)
 
 
-def _begin(session: Session, digits: Digits) -> None:
+def begin(session: Session, digits: Digits) -> None:
     """A prompt, often of more tokens than a round has room for; with pages of the index, if it can.
 
     Most of them go on for a few tokens; some end with the first, also by a stop sequence.
@@ -197,7 +197,7 @@ def _begin(session: Session, digits: Digits) -> None:
         )
         params = evolve(params, stops=(drawn[0],))
     make_room(session, Reserve(), digits)
-    if None not in session.state.sequences:
+    if not session.state.unused_slots:
         return
     slot = free_slots(session.state)[0]
     session.take(Reserve(slot))

@@ -35,6 +35,7 @@ from conformance.rungs.record import (
     CHAINS,
     CHUNK_PAST_RING,
     EAGER_COPY,
+    FOUR_STEPS,
     FREES,
     FULL_BESIDE,
     FULL_POOL,
@@ -78,7 +79,7 @@ from spec.machines.actions import Merge
 from spec.machines.pages import copying
 from spec.state import State
 from spec.table import Sequence
-from spec.vocabulary import Capacity, CleanupMode, Geometry, Limits, Reason, default_limits
+from spec.vocabulary import LAG, Capacity, CleanupMode, Geometry, Limits, Reason, default_limits
 
 POISON: Final = "PoisonDead"
 MACHINE: Final = ladder.machine(ladder.SERVING, "chunks")
@@ -362,6 +363,7 @@ def _fills(sizes: Geometry, limits: Limits) -> set[str]:
         PART_ROUNDS: limits.round_tokens < min(limits.queue, row),
         SHORT_ROUNDS: limits.round_tokens < sizes.slots * (sizes.max_len - 1),
         WIDE_ROUNDS: limits.round_tokens > 1,
+        FOUR_STEPS: sizes.slots * (sizes.max_len - 1) > LAG + 1,
     }
     return {word for word, holds in fills.items() if holds}
 
@@ -478,13 +480,13 @@ def _at_edge(state: State, action: Action) -> list[str]:
     ends = appended(state, action)
     if not ends:
         return []
-    copies, free = copying(state, ends), pool.free_count(state.counts)
+    copies, free = copying(state, ends), pool.free_count(state.in_use)
     return edge_corners(pages_of(state, ends), len(copies), free)
 
 
 def _short(state: State, action: Action) -> Iterator[str]:
     """The corners of an action that is refused for lack of pages, by an engine."""
-    free = pool.free_count(state.counts)
+    free = pool.free_count(state.in_use)
     if type(action) not in MACHINE.rules:
         return
     if Reason.OUT_OF_PAGES not in {found.reason for found in MACHINE.refusals(state, action)}:

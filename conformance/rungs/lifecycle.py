@@ -128,7 +128,7 @@ def _filling(state: State, digits: Digits, slot: int, prompt_len: int) -> int:
     """A limit with which the reservation takes exactly the free pages, or one page more."""
     sequence = state.sequences[slot] if 0 <= slot < len(state.sequences) else None
     row = () if sequence is None else sequence.row
-    pages = len(row) + pool.free_count(state.counts) + digits.below(2)
+    pages = len(row) + pool.free_count(state.in_use) + digits.below(2)
     return max(1, pages * state.geometry.page_size - prompt_len)
 
 
@@ -153,7 +153,7 @@ def advance(session: Session, drawn: int) -> Step:
             return Allocate(tuple((slot, position) for position in more))
         if ready < len(sequence.tokens):
             return Pack()
-    if None in state.sequences:
+    if state.unused_slots:
         return Reserve()
     return (append if "append" in session.rules else enqueue)(state, drawn)
 
@@ -182,9 +182,9 @@ def taking(session: Session, drawn: int) -> Action:
 
 def _several(session: Session, digits: Digits) -> tuple[int, ...]:
     """Several slots for one batch, some of them reserved for it; none while the pool is full."""
-    if not pool.free_count(session.state.counts):
+    if not pool.free_count(session.state.in_use):
         return ()
-    for _ in range(session.state.sequences.count(None) - 1):
+    for _ in range(len(session.state.unused_slots) - 1):
         if not together(session.state, digits):
             session.take(Reserve())
     return together(session.state, digits)

@@ -38,7 +38,7 @@ from conformance.rungs.shared_generators import (
 )
 from spec import ladder, pool, table
 from spec.machines import actions as act
-from spec.machines import chunks, scheduling
+from spec.machines import chunks, flights, scheduling
 from spec.machines.actions import Allocate, Append, Clone, Free, Reserve, Write
 from spec.machines.pages import copying, pages_lacking, reserved_slot, used
 from spec.machines.window import most_cells
@@ -98,7 +98,7 @@ def allocate(state: State, drawn: int) -> Allocate:
     arrangement = digits.below(_ARRANGEMENTS)
     batch: list[tuple[int, int] | None] = []
     if digits.below(2) and (slots := together(state, digits)):
-        batch += fitted(state, slots, pool.free_count(state.counts) + digits.below(2))
+        batch += fitted(state, slots, pool.free_count(state.in_use) + digits.below(2))
     if batch:
         return Allocate(_arranged(state, Digits(arrangement), batch))
     for slot in used_slots(state):
@@ -221,7 +221,7 @@ def _stretch(state: State, digits: Digits, slot: int) -> int:
     """How many cells to add: one, to a page boundary or the end of the pool, or one past either."""
     size = state.geometry.page_size
     boundary = size - allocated(state, slot) % size
-    fill = cells_in(state, pool.free_count(state.counts), slot)
+    fill = cells_in(state, pool.free_count(state.in_use), slot)
     most = state.limits.prefill_tokens + digits.rarely(16)
     return min(most, digits.one_of((boundary, fill, 1, boundary + 1, fill + 1, fill)))
 
@@ -272,10 +272,10 @@ def fill(state: State, drawn: int, *, spare: int, last: Action) -> Action | None
     an allocation or a round, its slots take none, and other slots with a prompt take some, unless
     they have queued tokens. Before any other action the last free slot stays free.
     """
-    free = pool.free_count(state.counts) - spare
+    free = pool.free_count(state.in_use) - spare
     if free < 1:
         return None
-    kept = not isinstance(last, Allocate | act.Round | act.MixedRound)
+    kept = not isinstance(last, Allocate | act.Round | act.MixedRound | act.Dispatch)
     apart = {*appended(state, last), *(queued.slot for queued in state.queue)}
     room = [
         slot
@@ -285,7 +285,7 @@ def fill(state: State, drawn: int, *, spare: int, last: Action) -> Action | None
         and cells_in(state, free, slot)
     ]
     bare = [slot for slot in room if state.details[slot] is None]
-    if not bare and state.sequences.count(None) > kept and cells_in(state, free):
+    if not bare and len(state.unused_slots) > kept and cells_in(state, free):
         return Reserve()
     room = bare or ([] if kept else room)
     if not room:
@@ -325,7 +325,7 @@ def at_edge(session: Session, drawn: int, last: Action, *, short: bool) -> Actio
         if step is None:
             break
         session.take(step)
-    free = pool.free_count(session.state.counts)
+    free = pool.free_count(session.state.in_use)
     if free != wanted - short and isinstance(last, Allocate) and len(by_slot(last.batch)) > 1:
         batch = fitted(session.state, by_slot(last.batch), free + short)
         return Allocate(tuple(batch)) if batch else last
@@ -345,10 +345,10 @@ def _make_room(session: Session, last: Action, *, spare: int) -> None:
     alone = session.state
     for slot in others:
         alone = SERVING.effect(alone, Free(slot))
-    if _fillable(alone, last) < pool.free_count(alone.counts) - spare:
+    if _fillable(alone, last) < pool.free_count(alone.in_use) - spare:
         return
     for slot in others:
-        if _fillable(session.state, last) < pool.free_count(session.state.counts) - spare:
+        if _fillable(session.state, last) < pool.free_count(session.state.in_use) - spare:
             session.take(Free(slot))
 
 
@@ -356,13 +356,13 @@ def _fillable(state: State, last: Action) -> int:
     """How many pages slots without a prompt can take before the last action."""
     longest = state.capacity.longest_row(state.geometry)
     bare = [slot for slot in used_slots(state) if state.details[slot] is None]
-    fresh = state.sequences.count(None) - isinstance(last, Clone)
+    fresh = len(state.unused_slots) - isinstance(last, Clone)
     return max(0, fresh) * longest + sum(longest - len(used(state, slot).row) for slot in bare)
 
 
 def _wanted(state: State, action: Action) -> int:
     """The pages that an action takes, if nothing but a lack of them may refuse it."""
-    if isinstance(action, act.Round | act.MixedRound):
+    if isinstance(action, act.Round | act.MixedRound | act.Dispatch):
         return sum(pages_of(state, appended(state, action)))
     return SERVING.pages_wanted(state, action)
 
@@ -471,7 +471,7 @@ def _planned(
 
 
 def _named(state: State, action: Reserve) -> Reserve:
-    there = None in state.sequences
+    there = state.unused_slots
     return evolve(action, slot=reserved_slot(state, action.slot)) if there else action
 
 
@@ -549,6 +549,9 @@ def appended(state: State, action: Action) -> dict[int, int]:
     if isinstance(action, act.MixedRound):
         batch = by_slot(chunks.batch_of(state, action))
         return {slot: positions[-1] + 1 for slot, positions in batch.items()}
+    if isinstance(action, act.Dispatch):
+        batch = by_slot(flights.batch_of(state, action))
+        return {slot: positions[-1] + 1 for slot, positions in batch.items()}
     return {}
 
 
@@ -585,7 +588,7 @@ def place(written: int, page_size: int) -> str:
 def _always(before: State, _action: Action, after: State) -> Iterator[str]:
     if before.geometry.page_size == 1:
         yield SINGLE
-    if pool.free_count(before.counts) and not pool.free_count(after.counts):
+    if pool.free_count(before.in_use) and not pool.free_count(after.in_use):
         yield FULL
 
 

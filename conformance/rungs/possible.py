@@ -17,6 +17,7 @@ from conformance.rungs.record import (
     AHEAD,
     CHUNK_PAST_RING,
     EAGER_COPY,
+    FOUR_STEPS,
     FREES,
     FULL_BESIDE,
     FULL_QUEUE,
@@ -52,6 +53,9 @@ BEFORE_CELLS: Final = "a prompt without cells"
 INDEXED: Final = "a page in the index"
 IDLE: Final = "an idle page"
 FINISHED: Final = "a finished sequence in its slot"
+OPEN: Final = "a step in flight"
+RETIRED: Final = "a step in flight that has retired"
+HELD: Final = "a slot that a step in flight holds"
 
 Needs = tuple[str, ...]
 """Groups of words, of which one of each group must be true; `|` stands between them."""
@@ -65,21 +69,27 @@ FACTS: Final[Mapping[str, tuple[Needs, ...]]] = {
     PROMPT: ((NAMED,), (WAITING, "Admit")),
     WRITTEN: (
         *((PROMPT, "Allocate", "Write"), (BEFORE_CELLS, "MixedRound")),
-        *(("Prefill",), (WAITING, "Admit")),
+        *(("Prefill",), (WAITING, "Admit"), (OPEN, "Retire")),
     ),
     DRAFT: ((PROMPT, "Propose"),),
     COMMITTABLE: ((DRAFT, WRITTEN, "Allocate", "Write", "Append|Pack|Purge"),),
     TOKEN: (
         *((PROMPT, "Enqueue|Propose"), (BEFORE_CELLS, "MixedRound")),
-        *(("Prefill",), (WAITING, "Admit")),
+        *(("Prefill",), (WAITING, "Admit"), (RETIRED, "Deliver")),
     ),
-    DECODES: ((WRITTEN, "Enqueue|MixedRound"), ("Prefill",), (WAITING, "Admit")),
+    DECODES: (
+        *((WRITTEN, "Enqueue|MixedRound"), ("Prefill",), (WAITING, "Admit"), (RETIRED, "Deliver")),
+    ),
     OUTPUT: (
+        (RETIRED, "Deliver"),
         *(("Prefill",), (WAITING, "Admit"), (BEFORE_CELLS, "MixedRound")),
         (DECODES, "Round|MixedRound|Generate"),
     ),
     FINISHED: ((OUTPUT, KEEPS),),
     BEFORE_CELLS: (("Reserve", "Assign"),),
+    OPEN: ((f"{BEFORE_CELLS}|{DECODES}", "Dispatch"),),
+    RETIRED: ((OPEN, "Retire"),),
+    HELD: ((OPEN, "Free|Preempt|Reset"), (RETIRED, "Deliver", FREES)),
     INDEXED: ((WRITTEN, "Publish", WHOLE_PAGE),),
     IDLE: ((INDEXED, "Free|FreeFinished|Preempt"), (INDEXED, FREES, OUTPUT)),
 }
@@ -108,6 +118,9 @@ DONE: Final[Mapping[type, Needs]] = {
     act.Preempt: (PROMPT,),
     act.Replay: (PROMPT,),
     act.Admit: (WAITING, FREE),
+    act.Dispatch: (f"{BEFORE_CELLS}|{DECODES}",),
+    act.Retire: (OPEN,),
+    act.Deliver: (RETIRED,),
 }
 """What the state must have where an action is done; nothing for the others."""
 
@@ -130,7 +143,7 @@ REFUSED: Final[Mapping[Reason, Needs]] = {
     Reason.BATCH_UNKNOWN: (PROMPT, "Allocate"),
     Reason.UNWRITTEN: (SLOT,),
     Reason.BATCH_QUEUED: (TOKEN, "Allocate"),
-    Reason.PROPOSED: (DRAFT,),
+    Reason.PROPOSED: (f"{DRAFT}|{RETIRED}",),
     Reason.COMMITTED: (SLOT,),
     Reason.WINDOW: (SLOT,),
     Reason.OUT_OF_PAGES: (SLOT, SHORT_POOL),
@@ -143,6 +156,9 @@ REFUSED: Final[Mapping[Reason, Needs]] = {
     Reason.CHOICE_TAKEN: (PROMPT,),
     Reason.NEVER_FITS: (),
     Reason.NOT_LIVE: (),
+    Reason.IN_FLIGHT: (OPEN,),
+    Reason.FLIGHTS_FULL: (OPEN, FOUR_STEPS),
+    Reason.NO_FLIGHT: (),
 }
 """What the state must have where an action is refused for a reason."""
 
@@ -189,7 +205,29 @@ REFUSED_BUT: Final[Mapping[tuple[type, Reason], Needs]] = {
         f"{FREES}|Free|FreeFinished",
     ),
     (act.Replay, Reason.BATCH_QUEUED): (TOKEN,),
-    (act.Replay, Reason.PROPOSED): (DRAFT, "Pack|Purge"),
+    (act.Replay, Reason.PROPOSED): (f"{DRAFT}|{RETIRED}", f"Pack|Purge|{RETIRED}"),
+    (act.Round, Reason.PROPOSED): (DRAFT,),
+    (act.MixedRound, Reason.PROPOSED): (DRAFT,),
+    (act.Dispatch, Reason.PROPOSED): (DRAFT,),
+    (act.Dispatch, Reason.BATCH_POSITIONS): (),
+    (act.Dispatch, Reason.BATCH_UNKNOWN): (PROMPT,),
+    (act.Dispatch, Reason.BATCH_WIDTH): (f"{BEFORE_CELLS}|Pack|Purge|Enqueue", SHORT_ROUNDS),
+    (act.Dispatch, Reason.UNWRITTEN): (PROMPT, "Allocate"),
+    (act.Dispatch, Reason.TOO_LONG): (OPEN,),
+    (act.Dispatch, Reason.OUT_OF_PAGES): (f"{BEFORE_CELLS}|{DECODES}", SHORT_POOL),
+    (act.Dispatch, Reason.OUTPUTS_FULL): (
+        f"{BEFORE_CELLS}|{DECODES}",
+        OUTPUT,
+        f"{FREES}|Free|FreeFinished",
+    ),
+    (act.Dispatch, Reason.QUEUE_FULL): (f"{BEFORE_CELLS}|{DECODES}", *_BESIDE),
+    (act.Reserve, Reason.IN_FLIGHT): (HELD,),
+    (act.Commit, Reason.IN_FLIGHT): (RETIRED,),
+    (act.MixedRound, Reason.IN_FLIGHT): (RETIRED,),
+    (act.Prefill, Reason.IN_FLIGHT): (OPEN, TWO_SLOTS),
+    (act.Admit, Reason.IN_FLIGHT): (WAITING, OPEN, TWO_SLOTS),
+    (act.Round, Reason.IN_FLIGHT): (OPEN, TOKEN, f"{TWO_SLOTS}|Enqueue"),
+    (act.Clone, Reason.IN_FLIGHT): (f"{RETIRED}|{HELD}", *_CHILD),
     (act.Replay, Reason.TOO_LONG): (PROMPT,),
     (act.Truncate, Reason.COMMITTED): (WRITTEN,),
     (act.Hit, Reason.TOO_LONG): (BEFORE_CELLS,),
@@ -202,7 +240,7 @@ REFUSED_BUT: Final[Mapping[tuple[type, Reason], Needs]] = {
     (act.Merge, Reason.NOT_INDEXED): (WRITTEN, WHOLE_PAGE),
     (act.Clone, Reason.SLOT_EMPTY): (BARE, *_CHILD),
     (act.Clone, Reason.SLOT_FINISHED): (FINISHED, *_CHILD),
-    (act.Clone, Reason.PROPOSED): (DRAFT, *_CHILD),
+    (act.Clone, Reason.PROPOSED): (f"{DRAFT}|{RETIRED}", *_CHILD),
     (act.Clone, Reason.UNWRITTEN): (PROMPT, "Allocate", *_CHILD),
     (act.Clone, Reason.CHOICE_TAKEN): (PROMPT, *_CHILD),
     (act.Clone, Reason.QUEUE_FULL): (*REFUSED[Reason.QUEUE_FULL], *_CHILD),
@@ -237,16 +275,20 @@ LEAVES: Final[Mapping[type, Needs]] = {
     act.Share: (PROMPT, WRITTEN),
     act.Publish: (SLOT,),
     act.Merge: (PROMPT, INDEXED),
+    act.Dispatch: (PROMPT, OPEN),
+    act.Retire: (OPEN, RETIRED),
 }
 """What the state has right after an action that is done."""
 
 _ALL: Final = frozenset(FACTS) - {FREE}
+_STAYS: Final = frozenset({OPEN, RETIRED, HELD})
+"""The facts that outlast a reset."""
 _PROMPTS: Final = frozenset(
     {PROMPT, NAMED, WRITTEN, DRAFT, COMMITTABLE, TOKEN, DECODES, FINISHED, BEFORE_CELLS}
 )
 """The facts about a slot with a prompt."""
 TAKES: Final[Mapping[type, frozenset[str]]] = {
-    act.Reset: _ALL,
+    act.Reset: _ALL - _STAYS,
     act.TakeOutputs: frozenset({OUTPUT}),
     act.FreeFinished: frozenset({FINISHED}),
     act.Drop: frozenset({INDEXED, IDLE}),

@@ -13,6 +13,7 @@ from conformance.rungs.scheduling import make_room
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
+    deliver_all,
     free_slots,
     name_of,
     used_slots,
@@ -72,6 +73,7 @@ def preempt_and_go_on(session: Session, drawn: int) -> Step:
     The second of two choices with the same first page shares it, as before.
     """
     digits = Digits(drawn)
+    deliver_all(session)
     if digits.rarely(4):
         _begin_two(session, digits)
     state, kept = session.state, {output.request for output in session.state.outputs}
@@ -140,7 +142,7 @@ def _simpler(action: Replay) -> Iterator[Step]:
 def _preempt_corners(before: State, action: Preempt, _after: State) -> Iterator[str]:
     slots = slots_of_request(before, action.request)
     pages = [page for slot in slots for page in used(before, slot).pages]
-    if pages and not pool.free_count(before.counts):
+    if pages and not pool.free_count(before.in_use):
         yield FROM_FULL
     if len(set(pages)) < len(pages):
         yield SHARED

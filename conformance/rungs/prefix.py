@@ -25,6 +25,7 @@ from conformance.rungs.scheduling import make_room
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
+    begin_anew,
     free_slots,
     has_used,
     used_slots,
@@ -118,9 +119,9 @@ def hit(session: Session, drawn: int) -> Step:
     if not entries:
         _publish_first(session, digits)
         entries = _hittable(session.state)
-    if None not in session.state.sequences:
+    if not session.state.unused_slots:
         session.take(Free(digits.one_of(used_slots(session.state))))
-    if not entries or None not in session.state.sequences:
+    if not entries or not session.state.unused_slots:
         return session.rules["publish"](session, drawn)
     entry, size = digits.one_of(entries), session.state.geometry.page_size
     chain = entry.chain if digits.below(4) else _recombined(entries, digits, size)
@@ -142,9 +143,9 @@ def share(session: Session, drawn: int) -> Step:
         _write(session, _whole_text(session.state, digits), digits.below(CONTEXTS), digits)
     parents = _shareable(session.state)
     others = [slot for slot in used_slots(session.state) if slot not in parents[:1]]
-    if None not in session.state.sequences and others:
+    if not session.state.unused_slots and others:
         session.take(Free(digits.one_of(others)))
-    if not parents or None not in session.state.sequences:
+    if not parents or not session.state.unused_slots:
         return _any_share(session.state, drawn // 3)
     if digits.rarely(6):
         session.take(Drop())
@@ -166,11 +167,11 @@ def _share_drafts(session: Session, digits: Digits) -> Step:
     if parent is None or session.state.sequences[parent] is None:
         return _any_share(session.state, digits.below(64))
     others = [slot for slot in used_slots(session.state) if slot != parent]
-    if None not in session.state.sequences and others:
+    if not session.state.unused_slots and others:
         session.take(Free(digits.one_of(others)))
     state, size = session.state, session.state.geometry.page_size
     held = state.sequences[parent]
-    if held is None or None not in state.sequences or held.written < size:
+    if held is None or not state.unused_slots or held.written < size:
         return _any_share(state, digits.below(64))
     most = min(held.written, state.geometry.max_len - 2) // size * size
     text = (*held.tokens, *state.proposed[parent])[:most]
@@ -240,7 +241,7 @@ def _recombined(entries: list[Indexed], digits: Digits, size: int) -> Tokens:
 def _beside(state: State, slot: int, digits: Digits) -> Action:
     """A step of another slot: it is reserved, ends, or gets cells up to the end of a page."""
     others = [other for other in used_slots(state) if other != slot]
-    if not others or (None in state.sequences and digits.below(2)):
+    if not others or (state.unused_slots and digits.below(2)):
         return Reserve(None, digits.below(CONTEXTS))
     other = digits.one_of(others)
     full = used(state, other).allocated >= state.geometry.max_len
@@ -298,12 +299,12 @@ def staircase(session: Session, drawn: int) -> Step:
     """
     digits, sizes = Digits(drawn), session.state.geometry
     if {Reset, Assign, Allocate, Write} <= session.actions:
-        session.take(Reset())
+        begin_anew(session)
     token = digits.below(2)
     for slot in range(sizes.slots):
         length = min((slot + 1) * sizes.page_size, sizes.max_len - 1)
         length = min(length, session.state.limits.prefill_tokens)
-        if None in session.state.sequences:
+        if session.state.unused_slots:
             _write(session, (token,) * length, 0, digits)
     for slot in _publishable(session.state):
         session.take(Publish(slot, session.state.committed[slot]))
@@ -347,7 +348,7 @@ def _take_until_evicted(session: Session, digits: Digits) -> Step:
     for _ in range(session.state.geometry.pages):
         state = session.state
         idle = len(index.idle(state.indexed, state.counts))
-        if not idle or pool.free_count(state.counts) <= idle:
+        if not idle or pool.free_count(state.in_use) <= idle:
             break
         session.take(_next_page(state, digits))
     for _ in range(digits.below(3)):
@@ -365,7 +366,7 @@ def clone_to_idle(session: Session, drawn: int) -> Step:
     if not {Assign, Allocate, Write, Clone} <= session.actions:
         return take_idle(session, drawn)
     if Reset in session.actions:
-        session.take(Reset())
+        begin_anew(session)
     longest = min(sizes.max_len - 1, session.state.limits.prefill_tokens)
     fewest = sizes.pages - 1 - (sizes.slots - 2) * sizes.pages_per_seq
     for token in range(sizes.pages):
@@ -394,7 +395,7 @@ def use_up_pages(
     for _ in range(2 * session.state.geometry.pages):
         state = session.state
         more = _next_page(state, digits, but=but)
-        if pool.free_count(state.counts) <= len(index.idle(state.indexed, state.counts)):
+        if pool.free_count(state.in_use) <= len(index.idle(state.indexed, state.counts)):
             return
         if isinstance(more, Reserve) and len(used_slots(state)) == slots:
             continue
@@ -424,7 +425,7 @@ def _next_page(state: State, digits: Digits, *, but: int | None = None) -> Actio
         for slot in used_slots(state)
         if slot not in {but, *state.finished} and used(state, slot).allocated < longest
     ]
-    if not room or (None in state.sequences and digits.rarely(2)):
+    if not room or (state.unused_slots and digits.rarely(2)):
         return Reserve(None, digits.below(CONTEXTS))
     return _more_cells(state, digits.one_of(room))
 
@@ -532,14 +533,14 @@ def _write(
     Sometimes another slot is reserved before its cells are written. most: so many of them.
     """
     make_room(session, Prefill((Request(id=session.next_id(), prompt=text, params=_ONE),)), digits)
-    if None not in session.state.sequences:
+    if not session.state.unused_slots:
         return None
     slot = free_slots(session.state)[0]
     cells = _cells(slot, 0, len(text) if most is None else most)
     session.take(Reserve(slot, context))
     session.take(Assign(slot, text, _ONE, session.next_id()))
     session.take(Allocate(cells))
-    if digits.rarely(4) and None in session.state.sequences:
+    if digits.rarely(4) and session.state.unused_slots:
         session.take(Reserve(None, context))
     session.take(Write(cells))
     return slot

@@ -9,6 +9,7 @@ from conformance.protocol import Action, Result
 from conformance.rungs import (
     admission,
     chunks,
+    flights,
     lifecycle,
     pages,
     preemption,
@@ -34,6 +35,7 @@ KITS: Final[tuple[RungKit, ...]] = (
     chunks.KIT,
     preemption.KIT,
     admission.KIT,
+    flights.KIT,
 )
 ACTIONS: Final[Mapping[type, ActionKit[Any]]] = {
     kind: kit for rung in KITS for kind, kit in rung.actions.items()

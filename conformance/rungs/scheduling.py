@@ -22,6 +22,7 @@ from conformance.rungs.record import (
 from conformance.rungs.shared_generators import (
     ALPHABET,
     Digits,
+    begin_anew,
     cells_in,
     constant,
     has_queued,
@@ -231,7 +232,7 @@ def successor(session: Session, drawn: int) -> Step:
     digits = Digits(drawn)
     first = request(session.state, digits, session.next_id())
     others = tuple(one for one in _alike(first) if one != first)
-    if not others or None not in session.state.sequences:
+    if not others or not session.state.unused_slots:
         return session.rules["go_on"](session, drawn)
     pair = [first, evolve(digits.one_of(others), id=session.next_id())]
     if digits.below(3) == 2:
@@ -279,7 +280,7 @@ def choices_at_edge(session: Session, drawn: int) -> Step:
     if digits.below(2):
         options = [option for option in options if option[0] == options[-1][0]]
     choices, beside = digits.one_of(options)
-    session.take(act.Reset())
+    begin_anew(session)
     while beside > 0:
         before = session.state
         length = min(longest, beside * sizes.page_size)
@@ -288,7 +289,7 @@ def choices_at_edge(session: Session, drawn: int) -> Step:
         if session.state == before:
             break
         beside -= sizes.pages_for(length)
-    wanted = pool.free_count(session.state.counts) + short
+    wanted = pool.free_count(session.state.in_use) + short
     fit = _forked_fit(session, choices, wanted)
     return session.rules["prefill"](session, drawn) if fit is None else fit
 
@@ -324,9 +325,9 @@ def exact_fit(state: State, drawn: int, serial: int) -> Prefill:
         choices = max(2, state.geometry.slots - 1)
         request = Request(id=serial, prompt=prompt, params=params, n_generations=choices)
         return Prefill((request,))
-    free, left = pool.free_count(counts), state.limits.prefill_tokens
+    free, left = pool.free_count(state.in_use), state.limits.prefill_tokens
     requests: list[Request] = []
-    most = min(state.limits.prefill_seqs, state.sequences.count(None))
+    most = min(state.limits.prefill_seqs, len(state.unused_slots))
     while free and left and len(requests) < most:
         length = min(left, longest, cells_in(state, free - 1) + 1)
         wanted = row_pages(state, length, state.capacity.reserved_cells(length, 1))
@@ -433,7 +434,7 @@ def round_at_full_outputs(session: Session, drawn: int) -> Step:
     while (room := session.state.limits.outputs - len(session.state.outputs) - left) > 0:
         before = session.state
         most = min(room, before.limits.prefill_seqs, before.limits.prefill_tokens)
-        count = min(most, before.sequences.count(None), pool.free_count(before.counts))
+        count = min(most, len(before.unused_slots), pool.free_count(before.in_use))
         if count == 0 and act.FreeFinished in session.actions:
             session.take(act.FreeFinished())
         else:

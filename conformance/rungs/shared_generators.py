@@ -17,6 +17,7 @@ from conformance.protocol import Action
 from conformance.rungs.record import DrawRule, Session
 from spec import pool
 from spec.machines import naive
+from spec.machines.actions import Deliver, Reset, Retire
 from spec.machines.pages import copying, row_pages
 from spec.machines.window import cells_in_ring
 from spec.state import State
@@ -124,8 +125,8 @@ def rarely(odds: int, rule: DrawRule, otherwise: str) -> DrawRule:
 
 def has_settled(state: State) -> bool:
     """Whether a sequence can be cloned and a slot is free for the clone."""
-    found = state.sequences
-    return None in found and any(one and one.written and one.settled for one in found)
+    settled = any(one and one.written and one.settled for one in state.sequences)
+    return settled and bool(state.unused_slots)
 
 
 def has_queued(state: State) -> object:
@@ -144,8 +145,23 @@ def used_slots(state: State) -> list[int]:
 
 
 def free_slots(state: State) -> list[int]:
-    """The slots that hold no sequence."""
-    return [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
+    """The slots that hold no sequence, and that no step in flight holds."""
+    return list(state.unused_slots)
+
+
+def deliver_all(session: Session) -> None:
+    """Every step in flight retires and is delivered."""
+    flights = session.state.flights
+    for _ in range(sum(not flight.retired for flight in flights)):
+        session.take(Retire())
+    for _ in flights:
+        session.take(Deliver())
+
+
+def begin_anew(session: Session) -> None:
+    """The engine is reset, with no step in flight."""
+    deliver_all(session)
+    session.take(Reset())
 
 
 def wild_slot(state: State, digits: Digits, good: Sequence[int]) -> int:
@@ -260,7 +276,7 @@ def prompt_of(state: State, digits: Digits) -> Tokens:
     size, most = state.geometry.page_size, state.geometry.max_len
     if state.capacity.ring and digits.below(3):
         most = cells_in_ring(state, 0) + 1
-    fill = cells_in(state, pool.free_count(state.counts))
+    fill = cells_in(state, pool.free_count(state.in_use))
     lengths = (1, size, size + 1, 2 * size - 1, most - 1, fill, fill + 1, most // 2)
     longest = most + 1 if digits.rarely(12) else max(1, most - 1)
     length = max(1, min(digits.one_of(lengths), longest))

@@ -80,7 +80,7 @@ def clone_to_any(parent: int) -> Move:
     """A clone of this parent to any free slot. Its choice is the number of the lowest free one."""
 
     def action(state: State) -> act.Clone:
-        free = [slot for slot, sequence in enumerate(state.sequences) if sequence is None]
+        free = state.unused_slots
         return act.Clone(parent, None, free[0] if free else parent)
 
     return Move(f"clone({parent})", action)

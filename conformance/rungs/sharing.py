@@ -125,9 +125,9 @@ def _shared_prompt(session: Session, digits: Digits) -> Iterator[Step]:
     if lazy_owners(session.state):
         return
     for slot in used_slots(session.state)[digits.below(2) :]:
-        if session.state.sequences.count(None) <= clones:
+        if len(session.state.unused_slots) <= clones:
             yield Free(slot)
-    if session.state.sequences.count(None) <= clones:
+    if len(session.state.unused_slots) <= clones:
         return
     parent, serial = free_slots(session.state)[0], session.next_id()
     length = sizes.max_len - 1 - digits.below(sizes.page_size - 1)
@@ -145,7 +145,7 @@ def _child(_machine: Machine, before: State, action: Clone, _after: State) -> tu
 
 
 def _named(state: State, action: Clone) -> Clone:
-    if None not in state.sequences:
+    if not state.unused_slots:
         return action
     return evolve(action, child=reserved_slot(state, action.child))
 

@@ -141,10 +141,10 @@ def publish_behind(session: Session, drawn: int) -> Step:
 def _share_released(session: Session, parent: int, digits: Digits) -> Step:
     """A share of the whole pages of a slot of which the first are released, with its own text."""
     size, other = session.state.geometry.page_size, (parent + 1) % session.state.geometry.slots
-    if None not in session.state.sequences:
+    if not session.state.unused_slots:
         session.take(Free(other))
     pages = whole_pages(session.state, parent)
-    if None not in session.state.sequences or not pages:
+    if not session.state.unused_slots or not pages:
         return session.rules["release"](session, digits.below(ALPHABET))
     text = used(session.state, parent).tokens[: pages * size]
     slot = begin(session, text, session.state.contexts[parent], digits)
@@ -220,11 +220,11 @@ def _make_releasable(session: Session, digits: Digits) -> None:
 
 def _write_by_page(session: Session, prompt: Tokens, digits: Digits) -> None:
     """Begin a sequence with this prompt, and write it page by page, as far as there are pages."""
-    if None not in session.state.sequences:
+    if not session.state.unused_slots:
         session.take(Free(digits.one_of(used_slots(session.state))))
-    if None not in session.state.sequences:
+    if not session.state.unused_slots:
         return
-    slot, size = session.state.sequences.index(None), session.state.geometry.page_size
+    slot, size = session.state.unused_slots[0], session.state.geometry.page_size
     params = Params(max_new=session.state.geometry.max_len - len(prompt))
     session.take(Reserve(slot))
     session.take(Assign(slot, prompt, params, session.next_id()))
@@ -280,7 +280,7 @@ def _release_corners(before: State, action: Release, after: State) -> Iterator[s
         yield "release up to a page boundary" if at_boundary else "release up to inside a page"
     if any(pool.is_shared(before.counts, page) for page in sequence.row[first : first + count]):
         yield "release a page that is shared"
-    if not pool.free_count(before.counts) and pool.free_count(after.counts):
+    if not pool.free_count(before.in_use) and pool.free_count(after.in_use):
         yield "release from a full pool"
 
 
@@ -295,7 +295,7 @@ def _given_up(before: State, after: State) -> Iterator[str]:
             yield GIVES_UP_AGAIN
         if any(pool.is_shared(before.counts, page) for page in old.row[first:end]):
             yield GIVES_UP_SHARED
-        if not pool.free_count(before.counts):
+        if not pool.free_count(before.in_use):
             yield GIVES_UP_FULL
 
 
