@@ -14,11 +14,11 @@ from attrs import evolve, fields, frozen
 from spec.index import Indexed
 from spec.machines.actions import Action
 from spec.rung import Machine
-from spec.state import PER_SLOT, State
+from spec.state import PER_SLOT, InFlight, State
 from spec.table import Sequence
 from spec.vocabulary import INVALID, Tokens
 
-_NAMING_PAGES: Final = frozenset({"sequences", "cells", "counts", "indexed"})
+_NAMING_PAGES: Final = frozenset({"sequences", "cells", "counts", "indexed", "flights"})
 """Components that name pages. The rows in the key stand for them, and the keys of the index."""
 _OF_SLOTS: Final = frozenset({"slot", "parent", "child", "choice"})
 """The fields of actions that hold a slot; in SYMMETRIC the choice of a slot is its number."""
@@ -49,6 +49,7 @@ class Naming:
 def renamed(state: State, naming: Naming) -> State:
     """The state with other names, of a machine without a queue and outputs."""
     assert not state.queue, "the order of a queue is one of slots"
+    assert not state.flights, "what is in flight names pages"
 
     def placed(entries: tuple[Any, ...], names: tuple[int, ...]) -> tuple[Any, ...]:
         return tuple(entries[names.index(name)] for name in range(len(names))) if entries else ()
@@ -131,8 +132,16 @@ def _key(machine: Machine, state: State, said: Callable[[Tokens], Hashable]) -> 
         (context, said(chain), rank, names.get(page))
         for context, chain, rank, page in sorted(entries)
     )
+    flights = tuple(
+        evolve(flight, parts=tuple(_renamed_part(part, names) for part in flight.parts))
+        for flight in state.flights
+    )
     others = (name for name in machine.components if name not in _NAMING_PAGES)
-    return rows, indexed, tuple(getattr(state, name) for name in others)
+    return rows, indexed, flights, tuple(getattr(state, name) for name in others)
+
+
+def _renamed_part(part: InFlight, names: dict[int, int]) -> InFlight:
+    return evolve(part, pages=tuple(names.setdefault(page, len(names)) for page in part.pages))
 
 
 def _entered(state: State) -> Iterator[tuple[int, Indexed]]:

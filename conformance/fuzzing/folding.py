@@ -35,8 +35,9 @@ class Told:
     """A step with the sequences that its slots hold.
 
     state, held: the state before it, and the sequence of each slot in use. done: whether the
-    specification does it. begins: the sequences that begin by it, by slot. matters: whether a
-    history without it is not worth a try.
+    specification does it. begins: the sequences that begin by it, by slot. flight: the number of
+    the step in flight that it dispatches, retires or delivers. matters: whether a history without
+    it is not worth a try.
     """
 
     step: Step
@@ -44,6 +45,7 @@ class Told:
     held: Sequences
     done: bool
     begins: tuple[int, ...] = ()
+    flight: int | None = None
     matters: bool = False
 
     @property
@@ -66,10 +68,12 @@ def shorter_by_specification(
     for changed in chain(
         _without_refused(told),
         _without_a_sequence(told),
+        _without_a_flight(told),
         _without_a_run(told),
         _without_contexts(told),
         _folded(told, profile),
         _all_folded(told, profile),
+        _landed(told, profile),
         _prefilled_further(told),
         _joined(told, profile),
         _folded_and_less(told, profile),
@@ -115,7 +119,7 @@ def relabelled(step: Step, rename: Callable[[int], int]) -> Step:
     }
     if isinstance(step, act.Allocate | act.Write):
         changes["batch"] = tuple(entry and (rename(entry[0]), entry[1]) for entry in step.batch)
-    if isinstance(step, act.MixedRound):
+    if isinstance(step, act.MixedRound | act.Dispatch):
         changes["chunks"] = tuple((rename(slot), count) for slot, count in step.chunks)
     changed: Step = evolve(step, **changes)
     return changed
@@ -124,12 +128,14 @@ def relabelled(step: Step, rename: Callable[[int], int]) -> Step:
 def told_of(history: History, profile: Profile) -> Changed:
     """Each step with the sequences that its slots hold, as in the specification."""
     machine, state = profile.machine, _initial(profile)
-    held, number, told = dict[int, int](), 0, list[Told]()
+    held, number, dispatched, told = dict[int, int](), 0, 0, list[Told]()
     for step in history:
         after, done = _taken(machine, state, step)
         begun = _begun(state, after)
         begins = tuple(range(number, number + len(begun)))
-        told.append(Told(step, state, dict(held), done, begins))
+        flight = _flight_of(step, state, dispatched) if done else None
+        dispatched += isinstance(step, act.Dispatch) and done
+        told.append(Told(step, state, dict(held), done, begins, flight))
         held = {slot: held[slot] for slot in held if after.sequences[slot] is not None}
         held |= dict(zip(begun, begins, strict=True))
         state, number = after, number + len(begun)
@@ -170,6 +176,19 @@ def _as_much(one: Told, step: Step, state: State) -> Step:
             if length == one.state.committed[then] and now < len(state.committed):
                 return act.Publish(now, state.committed[now])
     return step
+
+
+def _flight_of(step: Step, state: State, dispatched: int) -> int | None:
+    """The number of the step in flight that a step is about. dispatched: how many were so far."""
+    oldest = dispatched - len(state.flights)
+    match step:
+        case act.Dispatch():
+            return dispatched
+        case act.Retire():
+            return oldest + [flight.retired for flight in state.flights].index(False)
+        case act.Deliver():
+            return oldest
+    return None
 
 
 def _initial(profile: Profile) -> State:
@@ -233,6 +252,37 @@ def _without_a_sequence(told: Changed) -> Iterator[Changed]:
             yield tuple(_as_long_as_may_be(one) for one in fewer)
 
 
+def _without_a_flight(told: Changed) -> Iterator[Changed]:
+    """Without a step in flight: its dispatch, and what retires and delivers it."""
+    for number in dict.fromkeys(one.flight for one in told if one.flight is not None):
+        yield tuple(one for one in told if one.flight != number)
+
+
+def _landed(told: Changed, profile: Profile) -> Iterator[Changed]:
+    """A round in the place of a step in flight, at its dispatch or at its delivery."""
+    for at, begin in enumerate(told):
+        if not isinstance(begin.step, act.Dispatch) or begin.flight is None:
+            continue
+        ends = [place for place, one in enumerate(told) if one.flight == begin.flight]
+        whole = _whole(begin, _as_round(begin.step, begin.state), ())
+        if type(whole.step) not in profile.actions:
+            continue
+        for place in {at, ends[-1]}:
+            before, after = told[:place], told[place:]
+            yield (
+                *(one for one in before if one.flight != begin.flight),
+                whole,
+                *(one for one in after if one.flight != begin.flight),
+            )
+
+
+def _as_round(step: act.Dispatch, state: State) -> act.Action:
+    """A round with the same chunks, but for queued tokens, which it packs."""
+    queued = {one.slot for one in state.queue}
+    chunks = tuple(chunk for chunk in step.chunks if chunk[0] not in queued)
+    return act.MixedRound(chunks) if chunks else act.Round()
+
+
 def _lacking(begin: Told) -> Iterator[tuple[Sequence[int], Told | None]]:
     """Sequences that begin by a step, and the step without them; None if nothing is left of it."""
     if not isinstance(begin.step, act.Prefill):
@@ -251,10 +301,12 @@ def _lacking(begin: Told) -> Iterator[tuple[Sequence[int], Told | None]]:
 
 def _without(told: Changed, at: int, sequences: Sequence[int], left: Told | None) -> Changed:
     """The steps without those that name these sequences; `left` is what begins at their place."""
-    gone, kept = {*sequences}, list[Told]()
+    gone, kept, flights = {*sequences}, list[Told](), set[int | None]()
     for one in told[at + 1 :]:
         fewer = _without_entries(one, gone)
-        if fewer is None or fewer.names & gone:
+        if one.flight is not None and (fewer is None or one.flight in flights):
+            flights.add(one.flight)
+        elif fewer is None or fewer.names & gone:
             gone |= {*one.begins}
         else:
             kept.append(fewer)
@@ -274,7 +326,7 @@ def _as_long_as_may_be(one: Told) -> Told:
 
 
 def _other_chunks(
-    one: Told, step: act.MixedRound, gone: Collection[int]
+    one: Told, step: act.MixedRound | act.Dispatch, gone: Collection[int]
 ) -> tuple[tuple[int, int], ...]:
     """The chunks of a round that are not of these sequences."""
     return tuple(chunk for chunk in step.chunks if one.held.get(chunk[0]) not in gone)
@@ -288,6 +340,9 @@ def _without_entries(one: Told, gone: Collection[int], below: int | None = None)
     """
     if isinstance(one.step, act.MixedRound) and below is None:
         return evolve(one, step=act.MixedRound(_other_chunks(one, one.step, gone)))
+    if isinstance(one.step, act.Dispatch) and below is None:
+        others = _other_chunks(one, one.step, gone)
+        return evolve(one, step=act.Dispatch(others)) if others else None
     if not isinstance(one.step, act.Allocate | act.Write):
         return one
     kept = tuple(

@@ -33,7 +33,9 @@ OTHERS: Final[Mapping[str, str]] = {
     "GEOM": "the clause compares runs; fuzzing compares steps",
 }
 """The clauses that fuzzing judges for no engine, each with the reason."""
-FINISHING: Final = frozenset({act.Prefill, act.Round, act.MixedRound, act.Generate, act.Admit})
+FINISHING: Final = frozenset(
+    {act.Prefill, act.Round, act.MixedRound, act.Generate, act.Admit, act.Deliver}
+)
 """The actions that may finish a sequence."""
 
 

@@ -541,5 +541,5 @@ KIT: Final = RungKit(
     needs=frozenset({Dispatch, Retire, Deliver}),
     warmup=(Dispatch(()), Retire(), Deliver()),
     alphabet=alphabet,
-    driven={},
+    driven=dict.fromkeys(("SNAP", "SETTLED", "FENCE", "HELD"), (Dispatch,)),
 )
