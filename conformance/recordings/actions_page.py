@@ -92,6 +92,12 @@ EXAMPLES: Final[tuple[Action, ...]] = (
     act.Assign(1, (5, 6), Params(max_new=4), request=3),
     act.Replay(1, (7,)),
     act.Free(1),
+    act.Reserve(),
+    act.Assign(1, (5, 6), Params(max_new=4), request=3),
+    act.Dispatch(((1, 2),)),
+    act.Retire(),
+    act.Deliver(),
+    act.Free(1),
     act.Prefill((_REQUEST,)),
     act.Round(),
     act.Generate(),
@@ -121,9 +127,10 @@ about something that your engine does not have (prompts, a queue, drafts) never 
 that begins with an action, such as `Append`, is one of that action, which is a part of this one.
 
 The column "rung" names the part of the specification that asks. Those of *rollback* are asked only
-of an engine that offers `Propose`, `Commit`, `Truncate`, `Release` or an action of *prefix*, or has
-a `ring`; those of *window* only if it offers `Release` or has a `ring`, and those of *prefix* only
-if it offers `Hit`, `Share`, `Publish`, `Merge`, `Evict` or `Drop`.
+of an engine that offers `Propose`, `Commit`, `Truncate`, `Release` or an action of *prefix* or
+*flights*, or has a `ring`; those of *window* only if it offers `Release` or has a `ring`, those of
+*prefix* only if it offers `Hit`, `Share`, `Publish`, `Merge`, `Evict` or `Drop`, and those of
+*flights* only if it offers `Dispatch`, `Retire` or `Deliver`.
 
 An action that has a result says so: `apply` returns it, and it is compared unless it is None. Any
 other action returns None. The examples are lines of one recording, with the policy "lowest"; `saw`

@@ -6,8 +6,8 @@ once with pages of two cells and once with pages of one. `scheduling` needs the 
 adds drafts to it, at one slot; `window` a window, behind which pages are released. `admission`
 needs a host: a request waits until the pages of its worst case are free. `prefix` needs an index of
 pages: beside a table, beside a queue, and beside rounds and admission, which take idle pages.
-`chunks` adds rounds that read prompts in parts, and `preemption` requests that give their slots
-back.
+`chunks` adds rounds that read prompts in parts, `preemption` requests that give their slots back,
+and `flights` steps that are dispatched before earlier ones are known.
 """
 
 from collections.abc import Iterator
@@ -157,6 +157,8 @@ def suites() -> tuple[Suite, ...]:
         _idle_suite(),
         _chunks_suite(),
         _preemption_suite(),
+        _ahead_suite(),
+        _flights_suite(),
     )
 
 
@@ -353,6 +355,57 @@ def _preemption_suite() -> Suite:
         name="preemption",
         level="preemption",
         instance=instances.instance("preemption", geometry, CleanupMode.NONE),
+        moves=tuple(fixed(action, str(action)) for action in asked),
+        actions=frozenset(map(type, asked)),
+        texts=True,
+    )
+
+
+def _ahead_suite() -> Suite:
+    """One slot is a step or two ahead, while every other action is asked for it."""
+    geometry = Geometry(pages=2, page_size=2, slots=1, pages_per_seq=2)
+    chunks = (((0, 1),), ((0, 2),), ((0, 3),), ((1, 1),), ())
+    asked: tuple[Action, ...] = (
+        act.Reserve(0),
+        act.Assign(0, (1, 1), Params(max_new=2), 1),
+        *map(act.Dispatch, chunks),
+        *(act.Retire(), act.Deliver()),
+        *(act.Propose(0, (1,)), act.Commit(0, 1), act.Truncate(0, 1), act.Purge(0)),
+        *(act.Enqueue(0, 1), act.Replay(0, (1,)), act.Round(), act.MixedRound(((0, 1),))),
+        *(act.Free(0), act.Reset(), act.TakeOutputs()),
+    )
+    return Suite(
+        name="ahead",
+        level="flights",
+        instance=instances.instance("flights", geometry, CleanupMode.NONE),
+        moves=(
+            *(fixed(action, str(action)) for action in asked),
+            *(allocating("allocate(0)", (0, 0)), writing("write(0)", (0, 0))),
+        ),
+        actions=frozenset({*map(type, asked), act.Allocate, act.Write}),
+        texts=True,
+    )
+
+
+def _flights_suite() -> Suite:
+    """Two sequences are dispatched; one ends meanwhile, by a stop or since it is preempted."""
+    geometry = Geometry(pages=2, page_size=2, slots=2, pages_per_seq=2)
+    text = (1,)
+    first, _ = naive.generate(text, Params(max_new=1))
+    chunks = (((0, 1),), ((1, 1),), ((2, 1),), ((0, 1), (1, 1)), ((0, 1), (0, 1)))
+    asked: tuple[Action, ...] = (
+        *map(act.Reserve, range(geometry.slots)),
+        act.Assign(0, (1, 1), Params(max_new=2), 1),
+        act.Assign(1, text, Params(max_new=3, stops=(first,)), 2),
+        *map(act.Dispatch, chunks),
+        *(act.Retire(), act.Deliver()),
+        *(act.Preempt(1), act.FreeFinished()),
+        act.Clone(0, 1, 1),
+    )
+    return Suite(
+        name="flights",
+        level="flights",
+        instance=instances.instance("flights", geometry, CleanupMode.NONE),
         moves=tuple(fixed(action, str(action)) for action in asked),
         actions=frozenset(map(type, asked)),
         texts=True,
