@@ -192,7 +192,7 @@ def _transition_wrong(
     for clause, message in clauses.step_violations(seen, view.of(chosen.machine, after)):
         return clause, message
     if isinstance(action, act.Reset) and after._replace(flights=()) != chosen.initial():
-        return "RESET", "a reset does not give the initial state, but for steps in flight"
+        return "RESET", "a reset does not give the initial state"
     try:
         chosen.machine.climb(state, action)
     except LadderBroken as broken:

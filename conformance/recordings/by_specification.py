@@ -185,6 +185,7 @@ class BySpec:
         """The next state, in which every page that was taken is unknown."""
         if self._header.policy == "any":
             kept = kept_in_rows(self._state, after) | kept_in_index(self._state, after)
+            kept |= self._state.held & after.held
             self._unknown = in_use(after) - (kept - self._unknown)
         self._state = after
 
@@ -259,7 +260,10 @@ class BySpec:
 
 def _touched(before: State, after: State) -> tuple[list[int], list[int]]:
     """The slots and the pages in which two states may differ."""
-    return _unlike(before, after, PER_SLOT), _unlike(before, after, PER_PAGE)
+    pages = {*_unlike(before, after, PER_PAGE)}
+    if before.flights != after.flights:
+        pages |= before.held | after.held
+    return _unlike(before, after, PER_SLOT), sorted(pages)
 
 
 def _unlike(before: State, after: State, components: Iterable[str]) -> list[int]:

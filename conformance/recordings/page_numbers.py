@@ -4,21 +4,22 @@ Free pages differ in nothing but their number. So an engine that takes any free 
 of the specification, but for the numbers of the pages that it took.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve
 
 from spec import index, pool
-from spec.state import PER_PAGE, State
+from spec.state import PER_PAGE, InFlight, State
 
 
 def is_free(state: State, page: int) -> bool:
-    """Whether no row names the page, and the index does not have it."""
-    return pool.is_free(state.counts, page) and not index.has(state.indexed, page)
+    """Whether no row and no step in flight names the page, and the index does not have it."""
+    return pool.is_free(state.in_use, page) and not index.has(state.indexed, page)
 
 
 def in_use(state: State) -> frozenset[int]:
-    """The pages that some row names, or the index has."""
+    """The pages that some row or step in flight names, or the index has."""
     return frozenset(page for page in range(len(state.counts)) if not is_free(state, page))
 
 
@@ -51,7 +52,15 @@ def exchanged(state: State, page: int, other: int) -> State:
         one and evolve(one, row=tuple(numbers.get(entry, entry) for entry in one.row))
         for one in state.sequences
     )
-    return state._replace(sequences=sequences, **changed)
+    flights = tuple(
+        evolve(flight, parts=tuple(_named_anew(part, numbers) for part in flight.parts))
+        for flight in state.flights
+    )
+    return state._replace(sequences=sequences, flights=flights, **changed)
+
+
+def _named_anew(part: InFlight, numbers: Mapping[int, int]) -> InFlight:
+    return evolve(part, pages=tuple(numbers.get(page, page) for page in part.pages))
 
 
 def _key(entry: index.Indexed) -> tuple[int, tuple[int, ...]]:

@@ -47,7 +47,7 @@ from spec.machines.actions import (
 )
 from spec.machines.lifecycle import detail_of, ended, has_prompt, no_room_to_draw, unfinished
 from spec.machines.pages import (
-    before_room,
+    NO_SEQUENCE,
     next_to_allocate,
     reserved_slot,
     row_fits,
@@ -466,8 +466,12 @@ _ALLOCATED: Final = ChecksOf[Dispatch](
         row_fits: "a token of the step is known, or drawn in flight before the last one",
     },
 )
-_SLOT_WAITS: Final[Stages[Any]] = before_room(_not_in_flight)
-_STEP_WAITS: Final[Stages[Any]] = before_room(_none_in_flight)
+_SLOT_WAITS: Final[Stages[Any]] = (
+    Stage((_not_in_flight,), unless=NO_SEQUENCE | {Reason.BATCH_WIDTH}, first=True),
+)
+"""A slot in flight is asked about as soon as there is one."""
+_STEP_WAITS: Final[Stages[Any]] = (Stage((_none_in_flight,), unless=frozenset(), first=True),)
+"""Whether a step is in flight is asked before all else."""
 RUNG = Rung(
     name=NAME,
     requires=("rollback", "scheduling"),
@@ -501,8 +505,8 @@ RUNG = Rung(
         Prefill: _STEP_WAITS,
         Round: _STEP_WAITS,
         MixedRound: _STEP_WAITS,
-        Reserve: before_room(_slot_not_held),
-        Clone: before_room(_parent_not_in_flight, _child_not_held),
+        Reserve: in_order(_slot_not_held),
+        Clone: (Stage((_parent_not_in_flight, _child_not_held), unless=NO_SEQUENCE, first=True),),
     },
     follows={Free: _free_abandons, Reset: _reset_abandons, Drop: _drop_reaches},
     clauses=("SNAP", "SETTLED", "FENCE", "HELD"),

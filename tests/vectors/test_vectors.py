@@ -111,6 +111,7 @@ UNREACHED = {
     *("Hit: OUT_OF_PAGES", "Share: OUT_OF_PAGES"),
     *("Admit: CHOICE_TAKEN", "Prefill: STOPS"),
     *("Round: TOO_LONG", "MixedRound: TOO_LONG"),  # of a ring
+    "Dispatch: QUEUE_FULL",  # takes two slots, one of them with a full queue
 }
 """The refusals that no move of a suite brings about."""
 
