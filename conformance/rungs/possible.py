@@ -40,6 +40,8 @@ FREE: Final = "a slot that is not in use"
 SLOT: Final = "a slot in use"
 BARE: Final = "a slot without a prompt"
 PROMPT: Final = "a slot with a prompt"
+FREED: Final = "a slot that was in use"
+DELIVERED: Final = "a slot of a step that was delivered"
 CHILD: Final = "a second slot with the same prompt"
 NAMED: Final = "a prompt that did not wait"
 WRITTEN: Final = "a prompt that is written"
@@ -53,7 +55,9 @@ BEFORE_CELLS: Final = "a prompt without cells"
 INDEXED: Final = "a page in the index"
 IDLE: Final = "an idle page"
 FINISHED: Final = "a finished sequence in its slot"
+LANDED: Final = "a prompt that no step in flight has"
 OPEN: Final = "a step in flight"
+UNRETIRED: Final = "a step in flight that has not retired"
 RETIRED: Final = "a step in flight that has retired"
 HELD: Final = "a slot that a step in flight holds"
 
@@ -87,8 +91,10 @@ FACTS: Final[Mapping[str, tuple[Needs, ...]]] = {
     ),
     FINISHED: ((OUTPUT, KEEPS),),
     BEFORE_CELLS: (("Reserve", "Assign"),),
+    LANDED: ((PROMPT,),),
     OPEN: ((f"{BEFORE_CELLS}|{DECODES}", "Dispatch"),),
-    RETIRED: ((OPEN, "Retire"),),
+    UNRETIRED: ((OPEN,),),
+    RETIRED: ((UNRETIRED, "Retire"),),
     HELD: ((OPEN, "Free|Preempt|Reset"), (RETIRED, "Deliver", FREES)),
     INDEXED: ((WRITTEN, "Publish", WHOLE_PAGE),),
     IDLE: ((INDEXED, "Free|FreeFinished|Preempt"), (INDEXED, FREES, OUTPUT)),
@@ -99,9 +105,9 @@ DONE: Final[Mapping[type, Needs]] = {
     act.Reserve: (FREE,),
     act.Append: (PROMPT,),
     act.Free: (SLOT,),
-    act.Clone: (PROMPT, FREE, TWO_SLOTS),
-    act.Propose: (PROMPT,),
-    act.Commit: (COMMITTABLE,),
+    act.Clone: (PROMPT, LANDED, FREE, TWO_SLOTS),
+    act.Propose: (PROMPT, LANDED),
+    act.Commit: (LANDED, COMMITTABLE),
     act.Truncate: (SLOT,),
     act.Release: (SLOT,),
     act.Hit: (INDEXED, BEFORE_CELLS, HITS, f"{TWO_SLOTS}|{IDLE}"),
@@ -110,16 +116,16 @@ DONE: Final[Mapping[type, Needs]] = {
     act.Merge: (INDEXED, WRITTEN, SEVERAL_PAGES, f"{TWO_SLOTS}|{IDLE}"),
     act.Evict: (IDLE,),
     act.Assign: (BARE,),
-    act.Enqueue: (PROMPT,),
+    act.Enqueue: (PROMPT, LANDED),
     act.Purge: (SLOT,),
     act.Prefill: (FREE,),
     act.Round: (DECODES,),
-    act.MixedRound: (f"{BEFORE_CELLS}|{DECODES}",),
+    act.MixedRound: (PROMPT, f"{BEFORE_CELLS}|{DECODES}"),
     act.Preempt: (PROMPT,),
-    act.Replay: (PROMPT,),
+    act.Replay: (PROMPT, LANDED),
     act.Admit: (WAITING, FREE),
-    act.Dispatch: (f"{BEFORE_CELLS}|{DECODES}",),
-    act.Retire: (OPEN,),
+    act.Dispatch: (PROMPT, f"{BEFORE_CELLS}|{DECODES}"),
+    act.Retire: (UNRETIRED,),
     act.Deliver: (RETIRED,),
 }
 """What the state must have where an action is done; nothing for the others."""
@@ -245,35 +251,38 @@ LACKS: Final[Mapping[tuple[type, Reason], str]] = {
     (act.Round, Reason.QUEUE_EMPTY): TOKEN,
     (act.MixedRound, Reason.QUEUE_EMPTY): TOKEN,
     (act.Admit, Reason.QUEUE_EMPTY): WAITING,
+    (act.Retire, Reason.NO_FLIGHT): UNRETIRED,
+    (act.Deliver, Reason.NO_FLIGHT): RETIRED,
 }
 """What the state must not have where an action is refused for a reason."""
 
 LEAVES: Final[Mapping[type, Needs]] = {
-    act.Free: (FREE,),
+    act.Free: (FREED,),
     act.Reserve: (BARE,),
-    act.Assign: (PROMPT,),
+    act.Assign: (PROMPT, LANDED),
     act.Append: (PROMPT,),
-    act.Clone: (PROMPT, CHILD),
-    act.Propose: (PROMPT,),
-    act.Commit: (PROMPT,),
+    act.Clone: (PROMPT, LANDED, CHILD),
+    act.Propose: (PROMPT, LANDED),
+    act.Commit: (PROMPT, LANDED),
     act.Truncate: (SLOT,),
     act.Release: (SLOT,),
     act.Purge: (SLOT,),
-    act.Enqueue: (PROMPT, TOKEN),
-    act.Preempt: (FREE,),
-    act.Replay: (PROMPT,),
+    act.Enqueue: (PROMPT, LANDED, TOKEN),
+    act.Preempt: (FREED,),
+    act.Replay: (PROMPT, LANDED),
     act.Submit: (WAITING,),
     act.Hit: (PROMPT, INDEXED),
     act.Share: (PROMPT, WRITTEN),
     act.Publish: (SLOT,),
     act.Merge: (PROMPT, INDEXED),
-    act.Dispatch: (PROMPT, OPEN),
+    act.Dispatch: (PROMPT, OPEN, UNRETIRED),
     act.Retire: (OPEN, RETIRED),
+    act.Deliver: (DELIVERED,),
 }
 """What the state has right after an action that is done."""
 
 _ALL: Final = frozenset(FACTS) - {FREE}
-_STAYS: Final = frozenset({OPEN, RETIRED, HELD})
+_STAYS: Final = frozenset({OPEN, UNRETIRED, RETIRED, HELD})
 """The facts that outlast a reset."""
 _PROMPTS: Final = frozenset(
     {PROMPT, NAMED, WRITTEN, DRAFT, COMMITTABLE, TOKEN, DECODES, FINISHED, BEFORE_CELLS}
@@ -437,10 +446,17 @@ def _follows(first: Outcome, then: Outcome, words: Collection[str]) -> bool:
 
 
 def _slots(has: Collection[str]) -> int:
-    """The fewest slots with which a state has these facts."""
+    """The fewest slots with which a state has these facts.
+
+    A slot that was freed may be one that a step in flight holds. One of a step that was delivered
+    had a prompt.
+    """
     prompt = any(fact in has for fact in _PROMPTS)
-    used = prompt + (BARE in has) + (CHILD in has)
-    return max(used, SLOT in has) + (FREE in has)
+    in_flight = not _STAYS.isdisjoint(has)
+    used = max(prompt, in_flight) + (in_flight and LANDED in has)
+    used += (BARE in has) + (CHILD in has)
+    unused = FREE in has or (FREED in has and not in_flight)
+    return max(max(used, SLOT in has) + unused, (DELIVERED in has) + (BARE in has))
 
 
 @cache
