@@ -67,7 +67,7 @@ class BySpec:
         self._untold: frozenset[int] = frozenset()
         self._counted: set[int] = set()
         self._shown = self._state
-        self.fields = _shown(machine, self._state, range(sizes.slots), range(sizes.pages))
+        self.fields = _shown(self._state, range(sizes.slots), range(sizes.pages))
         self.blank = {name: values[0] for name, values in self.fields.items()}
 
     def reasons(self, action: Action) -> frozenset[Reason]:
@@ -146,7 +146,7 @@ class BySpec:
 
     def _show(self) -> list[Change]:
         """Bring the fields up to date with the state, and return what has changed."""
-        shown = _shown(self._machine, self._state, *_touched(self._shown, self._state))
+        shown = _shown(self._state, *_touched(self._shown, self._state))
         changed = changes(self.fields, shown)
         for name, values in shown.items():
             self.fields[name].update(values)
@@ -277,14 +277,14 @@ def _unlike(before: State, after: State, components: Iterable[str]) -> list[int]
     return sorted(found)
 
 
-def _shown(machine: Machine, state: State, slots: Iterable[int], pages: Iterable[int]) -> Fields:
+def _shown(state: State, slots: Iterable[int], pages: Iterable[int]) -> Fields:
     """The entries of these slots and pages, and of the fields without an index."""
     found = {"slot": tuple(slots), "page": tuple(pages), "whole": (0,)}
     shown: Fields = {}
     for field in RECORDED:
-        if field.owner not in machine.names and field.index != "whole":
-            continue
         values = field.of(state)
+        if field.index != "whole" and not values:
+            continue
         entries = (values,) if field.index == "whole" else values
         shown[field.name] = {index: field.to_record(entries[index]) for index in found[field.index]}
     return shown

@@ -64,7 +64,9 @@ def _shown_of(engine: Engine, header: Header) -> Fields:
     """
     shown = fields_of(engine.observe())
     if "counts" in shown:
-        shown["free"] = {0: sum(count == 0 for count in shown["counts"].values())}
+        held = shown.get("held", {})
+        free = (not count and not held.get(page) for page, count in shown["counts"].items())
+        shown["free"] = {0: sum(free)}
     return {name: entries for name, entries in shown.items() if name in header.shows}
 
 

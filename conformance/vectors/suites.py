@@ -370,7 +370,7 @@ def _ahead_suite() -> Suite:
         act.Assign(0, (1, 1), Params(max_new=2), 1),
         *map(act.Dispatch, chunks),
         *(act.Retire(), act.Deliver()),
-        *(act.Propose(0, (1,)), act.Commit(0, 1), act.Truncate(0, 1), act.Purge(0)),
+        *(act.Propose(0, (1,)), act.Commit(0, 3), act.Truncate(0, 1), act.Purge(0)),
         *(act.Enqueue(0, 1), act.Replay(0, (1,)), act.Round(), act.MixedRound(((0, 1),))),
         *(act.Free(0), act.Reset(), act.TakeOutputs()),
     )

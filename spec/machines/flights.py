@@ -359,7 +359,8 @@ def _child_not_held(_machine: Machine, state: State, action: Clone) -> Faults:
 
 
 def _held(state: State, slot: object) -> Faults:
-    if slot is not None and slot not in state.unused_slots:
+    unused = isinstance(slot, int) and state.sequences[slot] is None
+    if unused and slot not in state.unused_slots:
         yield slot, "a slot that no step in flight holds"
 
 

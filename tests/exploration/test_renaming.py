@@ -17,7 +17,7 @@ from conformance.exploration.instances import EXPLORED, SYMMETRIC, Instance, ins
 from conformance.exploration.renaming import Naming
 from conformance.exploration.search import Search
 from spec.machines import actions as act
-from spec.state import State
+from spec.state import Flight, State
 from spec.vocabulary import INVALID, Geometry, Params
 
 SIZES = {"page_size": 2, "slots": 2}
@@ -95,6 +95,16 @@ def renamed(state: State, names: tuple[int, ...]) -> State:
     """The state with other names for its pages. names: the new one of each page."""
     order = [names.index(page) for page in range(len(names))]
     return state._replace(
+        flights=tuple(
+            evolve(
+                flight,
+                parts=tuple(
+                    evolve(part, pages=tuple(names[page] for page in part.pages))
+                    for part in flight.parts
+                ),
+            )
+            for flight in state.flights
+        ),
         sequences=tuple(
             one
             and evolve(one, row=tuple(page if page == INVALID else names[page] for page in one.row))
@@ -129,12 +139,14 @@ def test_two_states_have_one_key_if_some_renaming_of_pages_makes_them_one(rung: 
 
     assert len(set(orbits)) == len(set(keys)) == len(set(zip(keys, orbits, strict=True)))
     assert len(set(orbits)) < len(set(every))
-    named = {"sequences", "cells", "counts", "indexed"}
+    named = {"sequences", "cells", "counts", "indexed", "flights"}
     others = [name for name in machine.components if name not in named]
     for name in others:
         another: Any = {name: (getattr(chosen.initial(), name), "another")}
         state = chosen.initial()._replace(**another)
         assert renaming.key(machine, chosen.initial()) != renaming.key(machine, state)
+    dispatched = chosen.initial()._replace(flights=(Flight(()),))
+    assert renaming.key(machine, chosen.initial()) != renaming.key(machine, dispatched)
 
 
 Orbit = frozenset[Hashable]

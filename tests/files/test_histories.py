@@ -59,6 +59,9 @@ EVERYTHING: History = (
     act.Generate(),
     act.Submit(Request(id=10, prompt=(2**31 - 1,), params=Params(max_new=1))),
     act.Admit(),
+    act.Dispatch(((0, 2), (1, 1))),
+    act.Retire(),
+    act.Deliver(),
     *(PoisonDead(kind) for kind in Poison),
     Attend(),
 )

@@ -221,13 +221,13 @@ def test_everything_is_what_fuzzing_requires_at_the_sizes_of_the_header(
     assert rare == ("Enqueue: QUEUE_FULL" in items)
 
 
-QUEUEING = ("Admit", "Clone", "Enqueue", "Prefill", "Propose")
+QUEUEING = ("Admit", "Clone", "Dispatch", "Enqueue", "Prefill", "Propose")
 LESS_DRAWN = "round that draws for as many as the outputs have room for, and packs more"
 WITHOUT = {
     ("queue", 1): {LESS_DRAWN},
     ("queue", 30): {f"{name}: QUEUE_FULL" for name in QUEUEING},
     ("round_tokens", 1): {BESIDE, SEVERAL},
-    ("round_tokens", 30): {LESS_DRAWN, "MixedRound: BATCH_WIDTH"},
+    ("round_tokens", 30): {LESS_DRAWN, "MixedRound: BATCH_WIDTH", "Dispatch: BATCH_WIDTH"},
 }
 """What a limit of this size rules out, beside what the default ones do."""
 

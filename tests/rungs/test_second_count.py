@@ -27,6 +27,7 @@ from conformance.rungs.record import (
     AHEAD,
     CHAINS,
     EAGER_COPY,
+    FOUR_STEPS,
     FREES,
     FULL_BESIDE,
     FULL_POOL,
@@ -138,6 +139,7 @@ OF_LIMITS: dict[str, Callable[[Geometry, Limits, int], bool]] = {
     ),
     SHORT_ROUNDS: lambda sizes, limits, row: sizes.slots * (row + 1) >= limits.round_tokens + 1,
     WIDE_ROUNDS: lambda _sizes, limits, _row: limits.round_tokens >= 2,
+    FOUR_STEPS: lambda sizes, _limits, row: sizes.slots * (row + 1) >= 4,
 }
 """For each word of the limits, whether it is true. row: the most tokens of a slot that wait."""
 

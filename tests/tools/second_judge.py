@@ -20,7 +20,7 @@ from spec.vocabulary import Reason
 ORDER: Final = (
     *("rows", "counts", "allocated", "written", "committed", "first_page"),
     *("indexed", "idle_ranks", "contexts", "stale", "tokens", "proposed"),
-    *("finished", "queue", "outputs", "used", "free"),
+    *("finished", "queue", "outputs", "flights", "held", "used", "free"),
 )
 """Of the wrong values of a line, those of an earlier field are told first."""
 

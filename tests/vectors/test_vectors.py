@@ -40,7 +40,16 @@ from conformance.vectors.reach import covered, pair
 from conformance.vectors.suites import absent, pairs_apart, suites
 from spec import ladder
 from spec.fields import BY_NAME
-from spec.machines.actions import Allocate, Assign, Hit, Pack, Reserve, Share, TakeOutputs
+from spec.machines.actions import (
+    Allocate,
+    Assign,
+    Dispatch,
+    Hit,
+    Pack,
+    Reserve,
+    Share,
+    TakeOutputs,
+)
 from spec.view import View
 from spec.vocabulary import Capacity, InvalidInput, Refused
 
@@ -95,6 +104,8 @@ def test_all_that_can_be_reached_is_covered(covers: list[Cover]) -> None:
         "idle": (834, 669),
         "chunks": (1090, 322),
         "preemption": (74, 275),
+        "ahead": (147, 1046),
+        "flights": (1564, 280),
     } == sizes
 
 
@@ -683,8 +694,8 @@ def test_the_command_fails_if_something_is_not_covered(
     assert json.loads((tmp_path / "j.json").read_text())["failures"]
 
 
-OF_PREFIX = {takes_idle(kind) for kind in (Assign, Hit, Share)}
-"""Corner states of the index in which a page is reserved."""
+OF_PREFIX = {takes_idle(kind) for kind in (Assign, Dispatch, Hit, Share)}
+"""Corner states of the index in which a page is reserved, or a step in flight takes one."""
 
 
 def test_every_corner_state_of_the_index_is_there(covers: list[Cover]) -> None:
