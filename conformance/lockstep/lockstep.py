@@ -118,6 +118,7 @@ class Lockstep:
         self._image: dict[int, int] = {}
         self._rows: tuple[tuple[int, ...], ...] = ()
         self._keys: tuple[IndexEntry, ...] = ()
+        self._held: tuple[int, ...] = ()
         self._equal: tuple[object, object] = (None, None)
         self._judge(None, self.seen, self.seen)
 
@@ -236,12 +237,12 @@ class Lockstep:
     def serve(self) -> None:
         """Let the engine serve to the end what waits and more, if its adapter can in one call.
 
-        Before, it must refuse what Submit refuses. Its outputs, and the view after it, must be
-        those of the single actions. Raises Violation.
+        With a step in flight nothing is served. Before, it must refuse what Submit refuses. Its
+        outputs, and the view after it, must be those of the single actions. Raises Violation.
         """
         if not isinstance(self.engine, Serves) or self._oracle is not None:
             return
-        if "admission" not in self.machine.names:
+        if "admission" not in self.machine.names or self.state.flights:
             return
         for requests, reasons in serving.refused_lists(self.machine, self.state):
             if is_sent(self.engine.profile, Submit(requests[-1]), reasons):
@@ -256,7 +257,7 @@ class Lockstep:
         self._totals = self._totals.then(self.state, None, right.state)
         self.state, self.seen = right.state, self._look()
         # Pages were released and taken again meanwhile.
-        self._image, self._rows, self._keys = {}, (), ()
+        self._image, self._rows, self._keys, self._held = {}, (), (), ()
         self._require_none(SERVE, before, served_difference(outputs, right.outputs))
         self._judge(SERVE, before, self.seen)
 
@@ -461,6 +462,8 @@ class Lockstep:
         self._forget_moved(seen, wanted)
         for wrong in self._page_differences(seen, wanted):
             raise self._violation(action, before, clause_of(action, "DET"), wrong)
+        for wrong in self._held_differences(seen, wanted):
+            raise self._violation(action, before, clause_of(action, BY_NAME["held"].clause), wrong)
         for name, wrong in self._index_differences(seen, wanted):
             clause = clause_of(action, BY_NAME[name].clause)
             raise self._violation(action, before, clause, wrong)
@@ -473,6 +476,17 @@ class Lockstep:
                 yield f"counts are {seen.counts}, should be {wanted.counts}"
             return
         yield from self._carry_bijection(seen, wanted)
+
+    def _held_differences(self, seen: View, wanted: View) -> Iterator[str]:
+        """The pages that another number of steps in flight name. Each has had an image in a row."""
+        if seen.held is None or wanted.held is None:
+            return
+        lowest = self.engine.profile.policy == "lowest"
+        images = dict(enumerate(range(len(wanted.held)))) if lowest else self._image
+        right = {images[page]: steps for page, steps in enumerate(wanted.held) if page in images}
+        for mine, steps in enumerate(seen.held):
+            if steps != right.get(mine, 0):
+                yield f"held[{mine}] is {steps}, should be {right.get(mine, 0)}"
 
     def _index_differences(self, seen: View, wanted: View) -> Iterator[tuple[str, str]]:
         """The entries of the index that differ, each with the field that shows it."""
@@ -533,13 +547,15 @@ class Lockstep:
                 yield f"idle_ranks[{mine}] is {rank}, should be {right}"
 
     def _carry_bijection(self, seen: View, wanted: View) -> Iterator[str]:
-        """A page keeps its image as long as some row entry keeps it, or the index its key.
+        """A page keeps its image as long as a row entry keeps it, the index its key, or a step.
 
         Page ids alone are not enough: one Generate may free a page and allocate it again.
         """
         entries = zip(chain(*self._rows), chain(*wanted.rows), strict=False)
         kept = {page for page, still in entries if page == still}
         kept |= _same_entries(self._keys, wanted.indexed or ())
+        held = enumerate(zip(self._held, wanted.held or (), strict=False))
+        kept |= {page for page, (old, new) in held if old and new}
         image = {page: to for page, to in self._image.items() if page in kept}
         for slot, (row, right) in enumerate(zip(seen.rows, wanted.rows, strict=True)):
             for page, mine in zip_longest(right, row, fillvalue=INVALID):
@@ -555,6 +571,7 @@ class Lockstep:
                     yield f"row {slot} names page {mine} where it named {image[page]}"
                     return
         self._image, self._rows, self._keys = image, wanted.rows, wanted.indexed or ()
+        self._held = wanted.held or ()
         for page, mine in image.items():
             counts, expected = seen.counts or (), wanted.counts or ()
             if counts and counts[mine] != expected[page]:
