@@ -243,6 +243,23 @@ def _encode_index(setup: Setup, held: Any, state: State) -> None:
         getattr(held.indexed, name)[...] = field
 
 
+def _encode_flights(setup: Setup, held: Any, state: State) -> None:
+    steps = held.flights
+    steps.filled[...] = len(state.flights)
+    for index, flight in enumerate(state.flights):
+        steps.retired[index] = flight.retired
+        named = {page for part in flight.parts for page in part.pages}
+        held.pages.held[[*named]] += 1
+        for part in flight.parts:
+            steps.holds[index, part.slot] = True
+            steps.first[index, part.slot] = part.first
+            steps.lens[index, part.slot] = part.count
+            steps.draws[index, part.slot] = part.draws
+            end = setup.geometry.pages_for(part.end) if part.current else len(part.pages)
+            start = end - len(part.pages)
+            steps.rows[index, part.slot, start:end] = part.pages
+
+
 _linked = jax.jit(link)
 
 ENCODERS: Final[Mapping[str, Callable[[Setup, Any, State], None]]] = {
@@ -251,10 +268,12 @@ ENCODERS: Final[Mapping[str, Callable[[Setup, Any, State], None]]] = {
     "lifecycle": _encode_requests,
     "scheduling": _encode_queue,
     "prefix": _encode_index,
+    "flights": _encode_flights,
 }
 """For each rung whose components are on the device, how they stand in the engine's arrays.
 
-Without the rung rollback, everything written is committed. The rows say what is released.
+Without the rung rollback, everything written is committed. The rows say what is released. Which
+entries the pages of a step have, of whose slot it has no positions any more, nothing asks.
 """
 
 
