@@ -21,6 +21,7 @@ from engine_tools import (
 )
 
 from conformance.engines.snapshots import Views, layout, snapshots
+from conformance.refinement import contents
 from impl.engine import Engine
 from impl.host import Host
 from impl.setup import Setup
@@ -33,6 +34,8 @@ from spec.state import State
 from spec.vocabulary import CleanupMode, Reason, Refused
 
 MACHINE: Final = ladder.whole()
+AGAIN: Final = 8
+"""After so many actions the state of the specification is put into the engine."""
 FIELDS: Final = tuple(field.name for field in VIEWED if field.name != "cells")
 
 
@@ -210,7 +213,10 @@ def used(state: State) -> tuple[int, ...]:
 
 
 def walk(setup: Setup, seed: int, steps: int) -> Counter[tuple[str, str]]:
-    """Take random actions: how often each kind was done, or refused for each reason."""
+    """Take random actions: how often each kind was done, or refused for each reason.
+
+    Now and then the engine goes on from the state that the specification is in.
+    """
     rng, pair, found = Random(seed), Pair(setup), Counter[tuple[str, str]]()
     for number in range(1, steps + 1):
         drawn = Draw(rng, pair.state, number)
@@ -221,6 +227,9 @@ def walk(setup: Setup, seed: int, steps: int) -> Counter[tuple[str, str]]:
         else:
             pair.take(action)
             found[name, "done"] += 1
+        if not number % AGAIN:
+            pair.engine.inject(contents.encode(setup, pair.state))
+            pair.compare()
     return found
 
 
