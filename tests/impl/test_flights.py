@@ -379,6 +379,23 @@ def test_an_idle_page_that_a_step_names_is_not_taken() -> None:
     assert (1, 1) == (pair.engine.stats().free_pages, pair.engine.stats().idle_pages)
 
 
+def test_a_step_reads_the_row_that_it_was_dispatched_with() -> None:
+    """After a merge the page that it names is in no row, and is not taken before its delivery."""
+    whole = (act.Retire(), act.Deliver())
+    pair = Pair(KEPT).take(*begun(1, 1), step(1, 3), *whole, act.Publish(1, 2))
+    pair.take(*begun(0, 2), step(0, 2), *whole, step(0, 1))
+    old = row(pair, 0)[0]
+    pair.take(act.Merge(0, 0))
+    assert (0, 1, 0) == (pair.state.counts[old], held(pair)[old], row(pair, 0)[0])
+
+    pair.take(act.Reserve(2), act.Allocate(tuple((2, at) for at in range(8))))
+    assert old not in row(pair, 2)
+    pair.take(*whole, act.Reserve(3), act.Allocate(((3, 0),)))
+    assert (old,) == row(pair, 3)
+    (first,), _ = naive.generate(TEXT, params(1))
+    assert first == pair.engine.extract().slots.tokens[0, 3]
+
+
 def row(pair: Pair, slot: int) -> tuple[int, ...]:
     """The row of a slot."""
     sequence = pair.state.sequences[slot]
