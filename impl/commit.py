@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int32
 
 from impl.plan import Batch, Grant
 from impl.setup import Setup
-from impl.state import Params, State, index, pages, queue, slots
+from impl.state import Params, State, flights, index, pages, queue, slots
 from impl.status import target
 from spec.vocabulary import INVALID, Geometry
 
@@ -55,6 +55,20 @@ def cut_cells(
     )
 
 
+def end_cells(state: State, at: Int32[Array, " N"], geometry: Geometry) -> State:
+    """Cut N slots, whose sequences have ended, off at their committed cells.
+
+    Steps in flight then only hold them. INVALID, or a slot past the table, is dropped.
+    """
+    length = state.slots.committed.at[at].get(mode="fill", fill_value=0)
+    kept = (length + geometry.page_size - 1) // geometry.page_size
+    return state._replace(
+        pages=pages.cut_rows(state.pages, at, kept, geometry),
+        slots=slots.put(state.slots, at, proposed=0, written=length, allocated=length),
+        flights=flights.abandon(state.flights, at),
+    )
+
+
 def slide(
     state: State, slot: Int32[Array, ""], before: Int32[Array, ""], geometry: Geometry
 ) -> State:
@@ -91,9 +105,12 @@ def merge(
 
 
 def drop_index(state: State, setup: Setup) -> State:
-    """Forget the index; the slots that have written cells are stale from now on."""
+    """Forget the index; the slots that have written cells are stale from now on.
+
+    So are those that a step in flight will write.
+    """
     held = state.slots
-    stale = held.stale | held.used & (held.written > 0)
+    stale = held.stale | held.used & (held.written > 0) | (flights.steps_of(state.flights) > 0)
     left = index.forgotten(state.indexed, setup)
     return state._replace(indexed=left, slots=held._replace(stale=stale))
 
@@ -133,8 +150,10 @@ def fork(
 def release(state: State, at: Int32[Array, " N"], geometry: Geometry) -> State:
     """Free N slots; INVALID or a slot past the table is dropped. No K or V byte is touched.
 
-    Their queued tokens stay: see `impl.state.queue.purge`.
+    Their queued tokens stay: see `impl.state.queue.purge`. Steps in flight still hold them.
     """
     return state._replace(
-        pages=pages.release(state.pages, at, geometry), slots=slots.release(state.slots, at)
+        pages=pages.release(state.pages, at, geometry),
+        slots=slots.release(state.slots, at),
+        flights=flights.abandon(state.flights, at),
     )

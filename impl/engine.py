@@ -70,12 +70,15 @@ class Output:
 class Stats:
     """A few numbers for logs and admission (docs/sources.md, "Decode statistics").
 
-    active: slots in use, finished ones included. idle_pages: pages of the index that no row names;
-    they are not free, but may be taken. queued, outputs: entries of the queue and of the
+    active: slots in use, finished ones included. pages_in_use: pages that a row or a step in flight
+    names. idle_pages: pages of the index that neither names; they are not free, but may be taken.
+    queued, outputs: entries of the queue and of the
     outputs. hit_pages: pages of the index that sequences began with; stored_pages, removed_pages:
     pages that entered it and left it; evicted_pages: those of the latter that did not leave it by
-    `drop`; each since the last reset, modulo 2**32. occupants: the (request, choice) in each slot
-    that has a prompt. untaken: that of each output that is not taken yet.
+    `drop`; each since the last reset, modulo 2**32. in_flight: steps in flight. held_slots: slots
+    without a sequence that those hold. promised: slots of which they draw tokens. occupants: the
+    (request, choice) in each slot that has a prompt. untaken: that of each output that is not taken
+    yet.
     """
 
     active: int
@@ -89,6 +92,9 @@ class Stats:
     stored_pages: int
     removed_pages: int
     evicted_pages: int
+    in_flight: int
+    held_slots: int
+    promised: int
     occupants: frozenset[Key]
     untaken: frozenset[Key]
 
@@ -320,6 +326,30 @@ class Engine:
         given = arguments.prompt(self.setup, tokens, name="tokens")
         self._call("replay", arguments.slot(slot), *given)
 
+    def dispatch(self, chunks: Sequence[tuple[int, int]]) -> None:
+        """Begin a step: for each (slot, count), its next tokens get cells. Nothing is written yet.
+
+        They leave the queue, are known without being queued, or are drawn by a step in flight. A
+        slot whose last token is among them draws its next one. At most three steps are in flight,
+        each of at most `limits.round_tokens` tokens.
+        """
+        self._call("dispatch", arguments.chunks(self.setup, chunks))
+
+    def retire(self) -> None:
+        """Do the oldest step in flight that is not done: write its cells and draw its tokens.
+
+        A drawn token is proposed. For a slot whose sequence has ended nothing is done.
+        """
+        self._call("retire")
+
+    def deliver(self) -> None:
+        """Learn of the oldest step in flight, which has retired: its cells and tokens are final.
+
+        A drawn token is queued, unless a later step has its position, or ends its sequence and
+        leaves an output. The slots and pages that the step held are then free for others.
+        """
+        self._call("deliver")
+
     def generate(self) -> tuple[int, Reason | None]:
         """Run at most `limits.rounds` rounds: the number done, and why the next one was refused."""
         done, code, _, _ = self._call("generate").tolist()
@@ -344,10 +374,11 @@ class Engine:
         """The statistics of the state, which does not change."""
         run, packed = compiled_stats(self.setup), self.packed
         numbers = hold_interrupts(lambda: np.asarray(run(self._weights, packed))).tolist()
-        half, slots = (len(numbers) - 11) // 2, self.setup.geometry.slots
-        pairs = list(zip(numbers[11 : 11 + half], numbers[11 + half :], strict=True))
+        half, slots = (len(numbers) - 14) // 2, self.setup.geometry.slots
+        pairs = list(zip(numbers[14 : 14 + half], numbers[14 + half :], strict=True))
         active, in_use, free, idle, largest, queued, outputs = numbers[:7]
         hits, stored, removed, evicted = (number % 2**32 for number in numbers[7:11])
+        in_flight, held, promised = numbers[11:14]
         return Stats(
             active=active,
             pages_in_use=in_use,
@@ -360,6 +391,9 @@ class Engine:
             stored_pages=stored,
             removed_pages=removed,
             evicted_pages=evicted,
+            in_flight=in_flight,
+            held_slots=held,
+            promised=promised,
             occupants=arguments.named(pairs[:slots]),
             untaken=arguments.named(pairs[slots:]),
         )

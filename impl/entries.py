@@ -6,6 +6,7 @@ Source: docs/sources.md, "Prefill and decode" and "Cleanup modes".
 from typing import Final
 
 from impl.steps.allocation import allocate
+from impl.steps.flights import deliver, dispatch, retire
 from impl.steps.outputs import take_outputs
 from impl.steps.preemption import preempt, replay
 from impl.steps.prefill import prefill_requests
@@ -24,6 +25,8 @@ __all__ = (
     "assign",
     "clone",
     "commit",
+    "deliver",
+    "dispatch",
     "drop",
     "enqueue",
     "evict",
@@ -44,6 +47,7 @@ __all__ = (
     "reserve",
     "reset_logical",
     "reset_physical",
+    "retire",
     "run_round",
     "share",
     "stats",

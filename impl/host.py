@@ -89,7 +89,8 @@ def room_refusals(
 ) -> Iterator[Refusal]:
     """Why these requests, each of which could run alone, cannot be prefilled together now.
 
-    As on the device, room is checked only if the width and the ids of the requests are right.
+    As on the device, room is checked only if the width and the ids of the requests are right, and
+    steps in flight only if there is room.
     """
     geometry, limits = setup.geometry, setup.limits
     yield from (
@@ -97,6 +98,7 @@ def room_refusals(
         + list(_over(Reason.PREFILL_WIDTH, _tokens(requests), limits.prefill_tokens, "tokens"))
         or list(_taken_choices(state, requests, stats))
         or list(_lacking(requests, setup, stats))
+        or list(_over(Reason.IN_FLIGHT, stats.in_flight, 0, "steps in flight"))
     )
     reserved = sum(request.pages_needed(geometry) for request in state.admitted)
     wanted = sum(request.pages_needed(geometry) for request in requests)
@@ -284,9 +286,11 @@ def _lacking(requests: Sequence[Request], setup: Setup, stats: Stats) -> Iterato
         + (request.n_generations - 1) * (len(request.prompt) % geometry.page_size != 0)
         for request in requests
     )
-    yield from _over(Reason.NO_FREE_SLOT, choices, geometry.slots - stats.active, "choices")
+    free_slots = geometry.slots - stats.active - stats.held_slots
+    queued = stats.queued + stats.promised + choices
+    yield from _over(Reason.NO_FREE_SLOT, choices, free_slots, "choices")
     yield from _over(Reason.OUT_OF_PAGES, pages, stats.free_pages + stats.idle_pages, "pages")
-    yield from _over(Reason.QUEUE_FULL, stats.queued + choices, limits.queue, "queue entries")
+    yield from _over(Reason.QUEUE_FULL, queued, limits.queue, "queue entries")
     yield from _over(Reason.OUTPUTS_FULL, stats.outputs + choices, limits.outputs, "outputs")
 
 

@@ -14,9 +14,9 @@ from jax import Array, lax
 from jaxtyping import Bool, Int32
 
 from impl.models.protocol import BatchPlan
-from impl.state import Slots, State, index
+from impl.state import Slots, State, flights, index
 from impl.state.outputs import waiting
-from impl.state.pages import lowest_free
+from impl.state.pages import in_use, lowest_free
 from impl.status import Guard
 from spec.vocabulary import INVALID, Geometry, Reason
 
@@ -80,9 +80,9 @@ def next_pages(state: State, wanted: Int32[Array, ""], size: int) -> Int32[Array
     fill the array.
 
     First the lowest free ones that are not in the index, which one linear pass finds; then idle
-    ones, each of which costs another.
+    ones, each of which costs another. None that a step in flight names is taken.
     """
-    named = jnp.maximum(state.pages.counts, state.indexed.holds)
+    named = jnp.maximum(in_use(state.pages), state.indexed.holds)
     return index.with_idle(state.indexed, state.pages, lowest_free(named, size), wanted)
 
 
@@ -171,6 +171,34 @@ def require_prompt(slots: Slots, slot: Int32[Array, ""], geometry: Geometry) -> 
 def require_no_proposal(slots: Slots, slot: Int32[Array, ""]) -> Guard:
     """The slot has no proposed tokens."""
     return (slots.proposed[slot] > 0, Reason.PROPOSED, slots.proposed[slot], 0)
+
+
+def require_none_in_flight(state: State) -> Guard:
+    """No step is in flight: steps are done in order."""
+    return (state.flights.filled > 0, Reason.IN_FLIGHT, state.flights.filled, 0)
+
+
+def require_not_in_flight(state: State, slots: Int32[Array, "*N"]) -> Guard:
+    """No step in flight has positions of the sequence in a slot; INVALID is padding."""
+    steps = flights.steps_of(state.flights).at[slots].get(mode="fill", fill_value=0)
+    return (jnp.any(steps > 0), Reason.IN_FLIGHT, jnp.max(steps), 0)
+
+
+def require_not_held(state: State, slot: Int32[Array, ""]) -> Guard:
+    """No step in flight holds the slot."""
+    steps = flights.held(state.flights)[slot]
+    return (steps > 0, Reason.IN_FLIGHT, steps, 0)
+
+
+def require_prompts(held: Slots, chunks: Int32[Array, " S"]) -> tuple[Guard, ...]:
+    """Every slot with a chunk is in use, has a prompt, and has not finished."""
+    last, reads = chunks.shape[0] - 1, chunks > 0
+    unused, empty, finished = reads & ~held.used, held.prompt_lens == 0, held.finished != 0
+    return (
+        (jnp.any(unused), Reason.SLOT_UNUSED, jnp.argmax(unused), last),
+        (jnp.any(reads & empty), Reason.SLOT_EMPTY, jnp.argmax(reads & empty), last),
+        (jnp.any(reads & finished), Reason.SLOT_FINISHED, jnp.argmax(reads & finished), last),
+    )
 
 
 def require_live(slots: Slots, batch: Batch, geometry: Geometry) -> tuple[Guard, ...]:

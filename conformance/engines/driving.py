@@ -59,6 +59,8 @@ def drive(engine: Engine, action: Action) -> Result:  # noqa: C901, PLR0912 - a 
             with_a_list(engine.prefill, requests)
         case act.MixedRound(chunks):
             with_a_list(engine.mixed_round, chunks)
+        case act.Dispatch(chunks):
+            with_a_list(engine.dispatch, chunks)
         case act.Preempt(request):
             engine.preempt(request)
         case act.Replay(slot, tokens):
@@ -76,6 +78,10 @@ def _drive_simple(engine: Engine, action: Action) -> Result:
     match action:
         case act.Round():
             engine.round()
+        case act.Retire():
+            engine.retire()
+        case act.Deliver():
+            engine.deliver()
         case act.FreeFinished():
             engine.free_finished()
         case act.Drop():

@@ -40,6 +40,7 @@ from impl.state import State
 from impl.state.packing import Packed, unpack
 from spec.fields import OutputEntry
 from spec.machines import actions as act
+from spec.stats import NAMED
 from spec.table import BatchPlan
 from spec.view import View
 from spec.vocabulary import (
@@ -312,11 +313,13 @@ class Ours:
     def _reset(self, mode: ResetMode) -> None:
         """Reset: sometimes after a call that has lost the state, sometimes from a damaged state.
 
-        Raises EngineFailed if it is lost afterwards, too.
+        It is not lost while steps are in flight, which would be lost with it. Raises EngineFailed
+        if it is lost afterwards, too.
         """
-        if len(self._host.state.waiting) % 2:
+        stats = self._engine.stats()
+        if len(self._host.state.waiting) % 2 and not stats.in_flight:
             lose(self._engine, self._host)
-        elif self._engine.stats().queued % 2:
+        elif stats.queued % 2:
             self._engine.inject(damaged(self._engine.extract()))
         self._host.reset(mode)
         try:
@@ -345,11 +348,12 @@ class Ours:
         return self._serving.serve(requests)
 
     def statistics(self) -> dict[str, object]:
-        """Those of the engine, and the requests of the host."""
+        """Those of the engine that the specification has, and the requests of the host."""
         stats = self._host.stats()
         held = host.release(self._host.state, stats)
+        shown = asdict(stats, recurse=False)
         return {
-            **asdict(stats, recurse=False),
+            **{name: number for name, number in shown.items() if name in NAMED},
             "waiting": [request.id for request in held.waiting],
             "admitted": [request.id for request in held.admitted],
         }
@@ -399,14 +403,18 @@ def _require_past_its_limit(refused: Refused) -> None:
 
 
 def _dead(state: State) -> Array:
-    """bool[P, page_size]: cells that no used slot has written and the index does not hold."""
+    """bool[P, page_size]: cells that no used slot has written and the index does not hold.
+
+    Nor does a step in flight read them, through the rows that it was dispatched with.
+    """
     pages, size = state.pages.cache[0].shape[:2]
     width = state.pages.rows.shape[1]
     position = jnp.arange(width)[:, None] * size + jnp.arange(size)
     alive = state.slots.used[:, None, None] & (position < state.slots.written[:, None, None])
     held = jnp.broadcast_to(state.indexed.holds[:, None], (pages, size))
     live = held.at[state.pages.rows].max(alive, mode="drop")
-    return ~live
+    read = alive & (state.flights.lens > 0)[:, :, None, None]
+    return ~live.at[state.flights.rows].max(read, mode="drop")
 
 
 def _poison_with(setup: Setup, packed: Packed, junk: Array, *, live: bool) -> Packed:

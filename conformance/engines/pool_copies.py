@@ -185,6 +185,7 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
         "merge": (one, one),
         "evict": (*arguments.prompt(setup, (1,)), one),
         "mixed_round": (arguments.chunks(setup, [(0, 1)]),),
+        "dispatch": (arguments.chunks(setup, [(0, 1)]),),
         "preempt": (one,),
         "replay": (one, *arguments.prompt(setup, (1,))),
         "prefill_requests": (

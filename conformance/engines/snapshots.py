@@ -13,9 +13,9 @@ from jax import Array, lax
 from impl.setup import Setup
 from impl.state import FINISH_CODES
 from impl.state.index import OUTSIDE
-from impl.state.packing import Packed, fields
+from impl.state.packing import Packed, fields, is_joined
 from spec import model
-from spec.fields import IndexEntry, OutputEntry, QueueEntry
+from spec.fields import FlightEntry, IndexEntry, OutputEntry, QueueEntry
 from spec.view import View
 from spec.vocabulary import INVALID, Geometry
 
@@ -118,6 +118,13 @@ class Views:
             ),
             contexts=numbers("contexts", "slots.contexts"),
             stale=flags("stale", "slots.stale"),
+            flights=field(
+                "flights",
+                _flights,
+                *("flights.filled", "flights.retired", "flights.holds"),
+                *("flights.first", "flights.lens", "flights.draws"),
+            ),
+            held=numbers("held", "pages.held"),
         )
 
 
@@ -172,6 +179,22 @@ def _outputs(
     )
 
 
+def _flights(filled: list[int], retired: list[int], *numbers: list[int]) -> tuple[FlightEntry, ...]:
+    """The steps in flight, from the numbers of each step and slot."""
+    slots = len(numbers[0]) // len(retired)
+    found = list[FlightEntry]()
+    for step in range(filled[0]):
+        of_slots = [column[step * slots : (step + 1) * slots] for column in numbers]
+        parts = [(slot, *part) for slot, part in enumerate(zip(*of_slots, strict=True)) if part[0]]
+        current = tuple(
+            (slot, first, count, bool(draws)) for slot, _, first, count, draws in parts if count
+        )
+        found.append(
+            (bool(retired[step]), current, tuple(slot for slot, *_, n, _ in parts if not n))
+        )
+    return tuple(found)
+
+
 def _keys(
     page_size: int, parents: list[int], contexts: list[int], tokens: list[int]
 ) -> tuple[IndexEntry, ...]:
@@ -212,7 +235,7 @@ def layout(setup: Setup, *, cells: bool) -> dict[str, slice]:
     sizes = {
         name: shape.size
         for name, shape in fields(setup).items()
-        if shape.dtype == jnp.int32 or len(shape.shape) <= 1
+        if shape.dtype == jnp.int32 or is_joined(name, shape.shape)
     }
     ends = accumulate(sizes.values())
     spans = {

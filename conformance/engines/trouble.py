@@ -180,10 +180,14 @@ class TroubledEngine(Engine):
 
 
 def damaged(state: State) -> State:
-    """A state of which no count, id, length or flag is right. The pool stays."""
+    """A state of which no count, id, length or flag is right.
+
+    The pool stays, and what steps in flight hold, which outlives a reset.
+    """
     pages = state.pages._replace(cache=())
     wrong = jax.tree.map(_damaged, state._replace(pages=pages))
-    return cast(State, wrong._replace(pages=wrong.pages._replace(cache=state.pages.cache)))
+    kept = wrong.pages._replace(cache=state.pages.cache, held=state.pages.held)
+    return cast(State, wrong._replace(pages=kept, flights=state.flights))
 
 
 def _damaged(leaf: Array) -> Ints:

@@ -32,7 +32,7 @@ from spec import model
 from spec.cells import POISON
 from spec.machines.actions import Action
 from spec.rung import Machine
-from spec.state import State
+from spec.state import InFlight, State
 from spec.vocabulary import INVALID, Refused, Tokens
 
 JUNK: Final = 0xDEADBEEF
@@ -243,6 +243,27 @@ def _encode_index(setup: Setup, held: Any, state: State) -> None:
         getattr(held.indexed, name)[...] = field
 
 
+def _encode_flights(setup: Setup, held: Any, state: State) -> None:
+    steps = held.flights
+    steps.filled[...] = len(state.flights)
+    for index, flight in enumerate(state.flights):
+        steps.retired[index] = flight.retired
+        named = {page for part in flight.parts for page in part.pages}
+        held.pages.held[[*named]] += 1
+        for part in flight.parts:
+            steps.holds[index, part.slot] = True
+            steps.first[index, part.slot] = part.first
+            steps.lens[index, part.slot] = part.count
+            steps.draws[index, part.slot] = part.draws
+            start = _first_entry(setup, part)
+            steps.rows[index, part.slot, start : start + len(part.pages)] = part.pages
+
+
+def _first_entry(setup: Setup, part: InFlight) -> int:
+    """The entry of the row that the first page of a part has; 0 where nothing tells it any more."""
+    return setup.geometry.pages_for(part.end) - len(part.pages) if part.current else 0
+
+
 _linked = jax.jit(link)
 
 ENCODERS: Final[Mapping[str, Callable[[Setup, Any, State], None]]] = {
@@ -251,23 +272,42 @@ ENCODERS: Final[Mapping[str, Callable[[Setup, Any, State], None]]] = {
     "lifecycle": _encode_requests,
     "scheduling": _encode_queue,
     "prefix": _encode_index,
+    "flights": _encode_flights,
 }
 """For each rung whose components are on the device, how they stand in the engine's arrays.
 
-Without the rung rollback, everything written is committed. The rows say what is released.
+Without the rung rollback, everything written is committed. The rows say what is released. Which
+entries the pages of a step have, of whose slot it has no positions any more, nothing asks.
 """
 
 
 def _pools(setup: Setup, state: State) -> tuple[Any, ...]:
     """A pool per layer, with K and V of each live cell in their place."""
     pools = tuple(np.full_like(pool, JUNK) for pool in _blank(setup).pages.cache)
-    for page, content in enumerate(state.cells):
-        for offset, tag in enumerate(content):
-            if tag != POISON:
-                words = model.contents(tag, setup.geometry.window)
-                for index, pool in enumerate(pools):
-                    pool[page, offset, :, 0] = words[2 * index : 2 * index + 2]
+    live = {
+        (page, offset): tag
+        for page, content in enumerate(state.cells)
+        for offset, tag in enumerate(content)
+        if tag != POISON
+    }
+    for (page, offset), tag in (live | _read_in_flight(setup, state)).items():
+        words = model.contents(tag, setup.geometry.window)
+        for index, pool in enumerate(pools):
+            pool[page, offset, :, 0] = words[2 * index : 2 * index + 2]
     return pools
+
+
+def _read_in_flight(setup: Setup, state: State) -> dict[tuple[int, int], Tokens]:
+    """The cells that steps in flight read in the pages that they name, also if no row does."""
+    size, found = setup.geometry.page_size, dict[tuple[int, int], Tokens]()
+    for part in (part for flight in state.flights for part in flight.parts if part.current):
+        sequence = state.sequences[part.slot]
+        assert sequence is not None
+        text, start = sequence.tokens + state.proposed[part.slot], _first_entry(setup, part)
+        for position in range(start * size, min(sequence.written, part.end)):
+            entry, offset = divmod(position, size)
+            found[part.pages[entry - start], offset] = text[: position + 1]
+    return found
 
 
 def _check(

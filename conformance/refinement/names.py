@@ -18,6 +18,7 @@ from conformance.refinement.transition import identical
 from impl import entries
 from impl.setup import Setup
 from impl.state import State
+from impl.state.pages import in_use
 from spec.vocabulary import INVALID, Geometry
 
 RENAMINGS: Final = 8
@@ -69,7 +70,7 @@ def renamed(state: State, slots: Array, pages: Array, *, choices: Array | None =
     whose order depends on names, keep the old ones.
     """
     slot_of, page_of = _inverse(slots), _inverse(pages)
-    whole, index, queue = state.pages, state.indexed, state.queue
+    whole, index, queue, steps = state.pages, state.indexed, state.queue, state.flights
     held = type(state.slots)(*(field[slot_of] for field in state.slots))
     named = name_of(held.choices, slots if choices is None else choices)
     return state._replace(
@@ -78,6 +79,7 @@ def renamed(state: State, slots: Array, pages: Array, *, choices: Array | None =
             counts=whole.counts[page_of],
             released=whole.released[page_of],
             rows=name_of(whole.rows[slot_of], pages),
+            held=whole.held[page_of],
         ),
         indexed=index._replace(
             contexts=index.contexts[page_of],
@@ -92,6 +94,13 @@ def renamed(state: State, slots: Array, pages: Array, *, choices: Array | None =
                 name_of(queue.slots, slots),
                 queue.slots,
             )
+        ),
+        flights=steps._replace(
+            holds=steps.holds[:, slot_of],
+            first=steps.first[:, slot_of],
+            lens=steps.lens[:, slot_of],
+            draws=steps.draws[:, slot_of],
+            rows=name_of(steps.rows[:, slot_of], pages),
         ),
     )
 
@@ -127,7 +136,7 @@ def same_step(
     two, told, _ = step(setup, (), other, *again)
     after_slots = _with_slot(states, (one, two), slots)
     after_pages = _with_pages(before, (one, two), after_slots, pages)
-    named = before.pages.counts > 0
+    named = in_use(before.pages) > 0
     kept = jnp.all((after_slots == slots) | ~before.slots.used)
     kept &= jnp.all((after_pages == pages) | ~(named | before.indexed.holds))
     same = _same(renamed(one, after_slots, after_pages, choices=slots), two)
@@ -167,7 +176,7 @@ def _with_pages(before: State, after: tuple[State, State], slots: Array, pages: 
     """
     rows, again = after[0].pages.rows.ravel(), after[1].pages.rows[slots].ravel()
     fresh = (rows != INVALID) & (again != INVALID)
-    fresh &= before.pages.counts.at[rows].get(mode="fill", fill_value=1) == 0
+    fresh &= in_use(before.pages).at[rows].get(mode="fill", fill_value=1) == 0
     for _ in range(slots.shape[0]):
         entry = jnp.argmax(fresh)
         pages = _with(pages, rows[entry], again[entry], fresh[entry])

@@ -31,6 +31,7 @@ PER_PROMPT = ("max_new", "requests", "choices", "seeds", "temperatures", "stops"
 QUEUE = ("tokens", "slots", "positions")
 OUTPUTS = ("lens", "reasons", "requests", "choices")
 INDEX = ("contexts", "parents", "tokens", "children")
+FLIGHTS = ("retired", "holds", "first", "lens", "draws")
 
 
 def agrees(
@@ -66,6 +67,9 @@ def same_observed(setup: Setup, seen: State, right: State) -> Array:
         jnp.array_equal(seen.pages.counts, right.pages.counts),
         jnp.array_equal(seen.slots.used, right.slots.used),
         jnp.array_equal(seen.pages.rows, right.pages.rows),
+        jnp.array_equal(seen.pages.held, right.pages.held),
+        seen.flights.filled == right.flights.filled,
+        _same_rows(seen, right),
         jnp.array_equal(seen.indexed.holds, right.indexed.holds),
         _same_order(seen, right),
         _same(seen.slots.tokens, right.slots.tokens, known),
@@ -79,6 +83,7 @@ def same_observed(setup: Setup, seen: State, right: State) -> Array:
         (seen.queue, right.queue, QUEUE, queued),
         (seen.outputs, right.outputs, OUTPUTS, kept),
         (seen.indexed, right.indexed, INDEX, right.indexed.holds),
+        (seen.flights, right.flights, FLIGHTS, jnp.ones_like(right.flights.retired)),
     ):
         checks += [_same(getattr(one, name), getattr(other, name), there) for name in names]
     pools = zip(seen.pages.cache, right.pages.cache, strict=True)
@@ -95,6 +100,17 @@ def _same(seen: Array, right: Array, there: Array) -> Array:
     """bool[]: whether arrays are equal where `there` holds, which has their leading axes."""
     wide = there.reshape(there.shape + (1,) * (seen.ndim - there.ndim))
     return jnp.all((seen == right) | ~wide)
+
+
+def _same_rows(seen: State, right: State) -> Array:
+    """bool[]: whether steps in flight name the same pages: in any order once a slot has ended."""
+    ended = (right.flights.lens == 0)[:, :, None]
+
+    def rows(state: State) -> Array:
+        held = state.flights.rows
+        return jnp.where(ended, jnp.sort(held, axis=-1), held)
+
+    return jnp.array_equal(rows(seen), rows(right))
 
 
 def _same_order(seen: State, right: State) -> Array:

@@ -1,15 +1,16 @@
 """The whole state of an engine as one pytree: what jit takes, donates and returns.
 
 Each component has a module, which makes, forks, releases and packs it, so that a field is added in
-one module. Nothing here mirrors anything else: only `pages.rows` says which pages a slot holds, and
-only `pages.counts` whether a page is free.
+one module. Nothing here mirrors anything else but counts: `pages.counts` those of `pages.rows`,
+which says which pages a slot has, and `pages.held` those of `flights.rows`.
 """
 
 from typing import NamedTuple
 
 from impl.models.protocol import Cache
 from impl.setup import Setup
-from impl.state import index, outputs, pages, queue, slots
+from impl.state import flights, index, outputs, pages, queue, slots
+from impl.state.flights import Flights
 from impl.state.index import Index
 from impl.state.outputs import Outputs
 from impl.state.pages import Pages
@@ -19,6 +20,7 @@ from impl.state.slots import FINISH_CODES, NO_TOKEN, Params, Slots
 __all__ = (
     "FINISH_CODES",
     "NO_TOKEN",
+    "Flights",
     "Index",
     "Outputs",
     "Pages",
@@ -35,8 +37,8 @@ class State(NamedTuple):
     """The components.
 
     Their axes are named alike everywhere: P pages, S slots, M pages per sequence, L = M * page_size
-    positions, Q queue entries, O outputs, H buckets of the index; in a batch T tokens of B
-    sequences, or R prompts; N where the caller says how many.
+    positions, Q queue entries, O outputs, H buckets of the index, F steps in flight; in a batch T
+    tokens of B sequences, or R prompts; N where the caller says how many.
     """
 
     pages: Pages
@@ -44,6 +46,7 @@ class State(NamedTuple):
     slots: Slots
     queue: Queue
     outputs: Outputs
+    flights: Flights
 
 
 def initial(setup: Setup) -> State:
@@ -59,4 +62,5 @@ def blank_metadata(setup: Setup, cache: Cache) -> State:
         slots=slots.make(setup),
         queue=queue.make(setup),
         outputs=outputs.make(setup),
+        flights=flights.make(setup),
     )

@@ -6,8 +6,8 @@ Keys are compared token by token. A hash only says in which bucket a page is loo
 a doubly linked list, and a page that leaves the index stays in its list until it enters again: so
 what an allocation takes out of the index costs it little, and no list has more than all pages.
 
-A page of the index that no row names is idle. Which page that is, only `pages.counts` says. Source:
-docs/sources.md, "Prefix cache".
+A page of the index that no row names is idle. Which page that is, only `pages` says: it is not
+taken while a step in flight names it. Source: docs/sources.md, "Prefix cache".
 """
 
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Int32
 
 from impl.setup import Setup
-from impl.state.pages import Pages, is_free
+from impl.state.pages import Pages, in_use, is_free
 from impl.status import target
 from spec.vocabulary import INVALID
 
@@ -184,14 +184,14 @@ def with_idle(
         return taken, count + there, ages.at[page].set(_NEVER), children, ~there
 
     count = jnp.sum(free < index.parents.shape[0], dtype=jnp.int32)
-    ages = jnp.where(idle_pages(index, pages.counts), pages.released - pages.clock, _NEVER)
+    ages = jnp.where(idle_pages(index, in_use(pages)), pages.released - pages.clock, _NEVER)
     begin = free, count, ages, index.children, jnp.bool_(0)
     taken, *_ = lax.while_loop(goes_on, step, begin)
     return taken
 
 
 def idle_pages(index: Index, counts: Int32[Array, " P"]) -> Bool[Array, " P"]:
-    """Which pages are in the index and named by no row."""
+    """Which pages are in the index and have count 0."""
     return index.holds & is_free(counts)
 
 

@@ -1,9 +1,10 @@
 """Packed states, which enter and leave jit: the same state in few arrays.
 
 The overhead of a call grows with the number of arrays that it takes and returns. So the fields of a
-component with one number per slot, or per entry of the queue or of the outputs, are joined into one
-array. One array for all three components is slower: XLA fuses all of its inputs into one loop. A
-field that is wider, or grows with the pages, is changed in place by an action and stays separate.
+component with one number per slot, per entry of the queue or of the outputs, or per step in flight
+and slot, are joined into one array. One array for all components is slower: XLA fuses all of its
+inputs into one loop. A field that is wider, or grows with the pages, is changed in place by an
+action and stays separate.
 """
 
 from functools import cache
@@ -19,8 +20,9 @@ from impl.models.protocol import Cache
 from impl.setup import Setup
 from impl.state import State, initial
 
-JOINED: Final = ("slots", "queue", "outputs")
-"""The components whose narrow fields are joined, into one array for each component."""
+JOINED: Final = {"slots": 1, "queue": 1, "outputs": 1, "flights": 2}
+"""The components whose narrow fields are joined, into one array for each component, and how many
+axes those have at most."""
 
 
 class Packed(NamedTuple):
@@ -42,6 +44,11 @@ def fields(setup: Setup) -> dict[str, Any]:
     """The shape of each field but the cache, by its path, such as "slots.used", in packed order."""
     long, short = _split(shapes(setup))
     return {name: shape for group in (long, *short) for name, shape in group.items()}
+
+
+def is_joined(path: str, shape: tuple[int, ...]) -> bool:
+    """Whether a field with this path and shape shares an array with others."""
+    return len(shape) <= JOINED.get(path.partition(".")[0], -1)
 
 
 def pack(state: State) -> Packed:
@@ -97,9 +104,9 @@ def _split(state: State) -> tuple[dict[str, Any], tuple[dict[str, Any], ...]]:
     short: dict[str, dict[str, Any]] = {component: {} for component in JOINED}
     for component, held in state._asdict().items():
         for name, field in held._asdict().items():
-            joined = component in short and field.ndim <= 1
             if name != "cache":
-                (short[component] if joined else long)[f"{component}.{name}"] = field
+                path = f"{component}.{name}"
+                (short[component] if is_joined(path, field.shape) else long)[path] = field
     return long, tuple(short.values())
 
 

@@ -1,7 +1,8 @@
 """The pool of pages, the rows of the page table, and the reference counts.
 
 The count of a page is the number of rows that name it. This module is the only one that changes
-counts, and the only one that says which pages are free.
+counts, and the only one that says which pages are free: those that neither a row nor a step in
+flight names.
 """
 
 from typing import NamedTuple
@@ -26,6 +27,8 @@ class Pages(NamedTuple):
     released: the time at which a row last let go of a page. clock: how often a row has let go of
     pages, which wraps around. `released - clock` tells which of two pages has waited longer, unless
     one waits while rows let go 2^31 times.
+
+    held: how many steps in flight name each page.
     """
 
     cache: Cache
@@ -33,6 +36,7 @@ class Pages(NamedTuple):
     rows: Int32[Array, "S M"]
     released: Int32[Array, " P"]
     clock: Int32[Array, ""]
+    held: Int32[Array, " P"]
 
 
 def make(setup: Setup, cache: Cache) -> Pages:
@@ -46,7 +50,13 @@ def make(setup: Setup, cache: Cache) -> Pages:
         rows=jnp.full((geometry.slots, geometry.pages_per_seq), INVALID, jnp.int32),
         released=jnp.zeros((geometry.pages,), jnp.int32),
         clock=jnp.zeros((), jnp.int32),
+        held=jnp.zeros((geometry.pages,), jnp.int32),
     )
+
+
+def in_use(pages: Pages) -> Int32[Array, " P"]:
+    """The counts, where each step in flight that names a page counts as a row that names it."""
+    return pages.counts + pages.held
 
 
 def is_free(counts: Int32[Array, " P"]) -> Bool[Array, " P"]:
@@ -128,7 +138,17 @@ def cut(pages: Pages, slot: Int32[Array, ""], kept: Int32[Array, ""], geometry: 
 
     No K or V byte is touched.
     """
-    return _emptied(pages, slot, jnp.arange(geometry.pages_per_seq) >= kept, geometry)
+    return cut_rows(pages, slot[None], kept[None], geometry)
+
+
+def cut_rows(
+    pages: Pages, slots: Int32[Array, " N"], kept: Int32[Array, " N"], geometry: Geometry
+) -> Pages:
+    """Empty the entries of N rows from `kept` on; a slot past the table is dropped.
+
+    No K or V byte is touched.
+    """
+    return _emptied(pages, slots, jnp.arange(geometry.pages_per_seq) >= kept[:, None], geometry)
 
 
 def slide(
@@ -138,7 +158,8 @@ def slide(
 
     No K or V byte is touched.
     """
-    return _emptied(pages, slot, jnp.arange(geometry.pages_per_seq) < first, geometry)
+    before = jnp.arange(geometry.pages_per_seq) < first
+    return _emptied(pages, slot[None], before[None], geometry)
 
 
 def is_released(
@@ -151,12 +172,12 @@ def is_released(
 
 
 def _emptied(
-    pages: Pages, slot: Int32[Array, ""], empties: Bool[Array, " M"], geometry: Geometry
+    pages: Pages, slots: Int32[Array, " N"], empties: Bool[Array, "N M"], geometry: Geometry
 ) -> Pages:
-    row = pages.rows.at[slot].get(mode="fill", fill_value=INVALID)
-    gone = empties & (row != INVALID)
-    pages = pages._replace(rows=pages.rows.at[slot].set(jnp.where(gone, INVALID, row), mode="drop"))
-    return _let_go(pages, jnp.where(gone, row, INVALID)[None], geometry)
+    rows = pages.rows.at[slots].get(mode="fill", fill_value=INVALID)
+    gone = empties & (rows != INVALID)
+    kept = pages.rows.at[slots].set(jnp.where(gone, INVALID, rows), mode="drop")
+    return _let_go(pages._replace(rows=kept), jnp.where(gone, rows, INVALID), geometry)
 
 
 def release(pages: Pages, slots: Int32[Array, " N"], geometry: Geometry) -> Pages:
@@ -168,6 +189,26 @@ def release(pages: Pages, slots: Int32[Array, " N"], geometry: Geometry) -> Page
     at = target(slots != INVALID, slots, geometry.slots)
     pages = pages._replace(rows=pages.rows.at[at].set(INVALID, mode="drop"))
     return _let_go(pages, rows, geometry)
+
+
+def hold(pages: Pages, rows: Int32[Array, "S M"], geometry: Geometry) -> Pages:
+    """Let one more step in flight name the pages of S rows; INVALID is no page."""
+    return _held_by(pages, rows, 1, geometry)
+
+
+def unhold(pages: Pages, rows: Int32[Array, "S M"], geometry: Geometry) -> Pages:
+    """Let one step in flight less name the pages of S rows; INVALID is no page."""
+    return _held_by(pages, rows, -1, geometry)
+
+
+def _held_by(pages: Pages, rows: Int32[Array, "S M"], more: int, geometry: Geometry) -> Pages:
+    """Change once the number of each page that some of S rows name.
+
+    Rows that share a page all set the same number.
+    """
+    at = target(rows != INVALID, rows, geometry.pages)
+    held = pages.held.at[at].get(mode="fill", fill_value=0) + more
+    return pages._replace(held=pages.held.at[at].set(held, mode="drop"))
 
 
 def _let_go(pages: Pages, gone: Int32[Array, "N M"], geometry: Geometry) -> Pages:

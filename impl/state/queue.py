@@ -81,6 +81,18 @@ def purge(queue: Queue, slots: Int32[Array, " N"]) -> Queue:
     return _keep(queue, ~jnp.any(queue.slots[:, None] == slots, axis=1))
 
 
+def within(queue: Queue, first: Int32[Array, " S"], count: Int32[Array, " S"]) -> Bool[Array, " Q"]:
+    """Which entries are among the `count` positions of their slot from `first` on."""
+    there = jnp.arange(queue.slots.shape[0]) < queue.filled
+    past = queue.positions - first.at[queue.slots].get(mode="fill", fill_value=0)
+    return there & (past >= 0) & (past < count.at[queue.slots].get(mode="fill", fill_value=0))
+
+
+def drop(queue: Queue, gone: Bool[Array, " Q"]) -> Queue:
+    """Drop some entries."""
+    return _keep(queue, ~gone)
+
+
 def truncate(queue: Queue, slot: Int32[Array, ""], length: Int32[Array, ""]) -> Queue:
     """Drop the queued tokens of a slot from a position on; a slot past the table has none."""
     return _keep(queue, (queue.slots != slot) | (queue.positions < length))

@@ -95,11 +95,19 @@ def make(setup: Setup) -> Slots:
     )
 
 
-def lowest_unused(slots: Slots, size: int) -> Int32[Array, " {size}"]:
-    """The `size` lowest unused slots; where fewer are unused, INVALID fills the array."""
+def lowest_unused(slots: Slots, held: Int32[Array, " S"], size: int) -> Int32[Array, " {size}"]:
+    """The `size` lowest slots that are unused, and that 0 steps in flight hold.
+
+    Where there are fewer, INVALID fills the array.
+    """
     assert 0 < size <= slots.used.shape[0], "the table has this many slots"
-    (unused,) = jnp.nonzero(~slots.used, size=size, fill_value=INVALID)
+    (unused,) = jnp.nonzero(is_unused(slots, held), size=size, fill_value=INVALID)
     return unused.astype(jnp.int32)
+
+
+def is_unused(slots: Slots, held: Int32[Array, " S"]) -> Bool[Array, " S"]:
+    """Which slots a sequence may begin in. held: how many steps in flight hold each."""
+    return ~slots.used & (held == 0)
 
 
 def put(slots: Slots, at: Int32[Array, "*N"], **changed: Any) -> Slots:

@@ -15,6 +15,7 @@ from impl.plan import (
     require_length,
     require_live,
     require_next,
+    require_not_in_flight,
     require_pages,
     sort_batch,
 )
@@ -40,6 +41,7 @@ def allocate(
         require_next(state.slots.allocated, batch),
         require_length(batch, geometry),
         require_pages(grant),
+        require_not_in_flight(state, batch.slots),
     )
     ok = accepted(status)
     state = commit_pages(state, batch, grant, ok, geometry)

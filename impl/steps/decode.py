@@ -30,25 +30,40 @@ def take_samples(
 
     slots: ascending. draws: which of them draw. ok: if false, nothing is done.
     """
-    goes, held = ok & draws, state.slots
-    positions = held.known[slots]
-    tokens, logprobs = setup.model.sample(
-        weights, rows, held.seeds[slots], held.choices[slots], positions, held.temperatures[slots]
-    )
-    assert tokens.shape == logprobs.shape == slots.shape, "a model draws once from each row"
-    assert tokens.dtype == jnp.int32, "a model draws token ids"
-    at = target(goes, slots, setup.geometry.slots)
-    held = held._replace(
-        tokens=held.tokens.at[at, positions].set(tokens, mode="drop"),
-        logprobs=held.logprobs.at[at, positions].set(logprobs, mode="drop"),
-        known=held.known.at[at].add(1, mode="drop"),
-    )
+    goes = ok & draws
+    tokens, held = draw(setup, weights, state.slots, slots, rows, goes)
+    positions, at = held.known[slots], target(goes, slots, setup.geometry.slots)
+    held = held._replace(known=held.known.at[at].add(1, mode="drop"))
     reasons = jnp.where(goes, finish_reasons(setup, held, slots), 0)
     state = state._replace(slots=put(held, at, finished=reasons))
     state = keep_outputs(setup, state, slots, reasons)
     going_on = goes & (reasons == 0)
     state = state._replace(queue=queue.push(state.queue, slots, tokens, positions, going_on))
     return tidy(setup, state, jnp.where(reasons != 0, slots, INVALID), ok=ok)
+
+
+def draw(
+    setup: Setup,
+    weights: Weights,
+    held: Slots,
+    slots: Int32[Array, " N"],
+    rows: Shaped[Array, "N ..."],
+    goes: Bool[Array, " N"],
+) -> tuple[Int32[Array, " N"], Slots]:
+    """Draw one token for each of N slots from its row: the tokens, and the slots with those that
+    `goes` says behind the known and proposed ones. They are neither known nor proposed yet.
+    """
+    positions = held.known[slots] + held.proposed[slots]
+    tokens, logprobs = setup.model.sample(
+        weights, rows, held.seeds[slots], held.choices[slots], positions, held.temperatures[slots]
+    )
+    assert tokens.shape == logprobs.shape == slots.shape, "a model draws once from each row"
+    assert tokens.dtype == jnp.int32, "a model draws token ids"
+    at = target(goes, slots, setup.geometry.slots)
+    return tokens, held._replace(
+        tokens=held.tokens.at[at, positions].set(tokens, mode="drop"),
+        logprobs=held.logprobs.at[at, positions].set(logprobs, mode="drop"),
+    )
 
 
 def finish_reasons(setup: Setup, held: Slots, slots: Int32[Array, " N"]) -> Int32[Array, " N"]:

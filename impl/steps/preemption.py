@@ -9,7 +9,12 @@ from jaxtyping import Int32
 
 from impl import commit
 from impl.models.protocol import Weights
-from impl.plan import require_no_proposal, require_prompt, require_used
+from impl.plan import (
+    require_no_proposal,
+    require_not_in_flight,
+    require_prompt,
+    require_used,
+)
 from impl.setup import Setup
 from impl.state import State, queue
 from impl.status import accepted, first_refusal, target
@@ -47,6 +52,7 @@ def replay(
         (queued > 0, Reason.BATCH_QUEUED, queued, 0),
         require_no_proposal(held, slot),
         (generated >= room, Reason.TOO_LONG, generated, room),
+        require_not_in_flight(state, slot),
     )
     at = target(accepted(status), slot, geometry.slots)
     index = jnp.arange(geometry.max_len, dtype=jnp.int32)

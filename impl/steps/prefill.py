@@ -13,11 +13,18 @@ from jaxtyping import Bool, Int32, Shaped
 
 from impl.commit import begin, commit_pages, fork
 from impl.models.protocol import Weights
-from impl.plan import Batch, any_choice_taken, fork_pages, plan_pages, sort_batch
+from impl.plan import (
+    Batch,
+    any_choice_taken,
+    fork_pages,
+    plan_pages,
+    require_none_in_flight,
+    sort_batch,
+)
 from impl.setup import Setup
-from impl.state import Params, Slots, State
-from impl.state.pages import number_free
-from impl.state.slots import lowest_unused
+from impl.state import Params, State, flights
+from impl.state.pages import in_use, number_free
+from impl.state.slots import is_unused, lowest_unused
 from impl.status import accepted, first_refusal, target
 from impl.steps.answer import Answer, nothing
 from impl.steps.decode import take_samples
@@ -66,7 +73,7 @@ def prefill(
     rows_of = {part.shape[:1] for part in (work.lens, work.generations, *work.params)}
     assert rows_of == {(limits.prefill_seqs,)}, "there is a row for each prompt of the limit"
     summable = work._replace(generations=_summable(work, geometry))
-    choices = plan_choices(state.slots, summable, geometry)
+    choices = plan_choices(state, summable, geometry)
     tokens, slots, positions, firsts = _prompt_tokens(summable, choices)
     batch = sort_batch(slots, positions, seqs=setup.batch_seqs)
     grant = plan_pages(state, batch, geometry)
@@ -116,14 +123,14 @@ def _read_prompts(
     return end
 
 
-def plan_choices(slots: Slots, work: PrefillWork, geometry: Geometry) -> Choices:
+def plan_choices(state: State, work: PrefillWork, geometry: Geometry) -> Choices:
     """Give each choice the next lowest unused slot."""
     index = jnp.arange(geometry.slots, dtype=jnp.int32)
     ends = jnp.cumsum(work.generations, dtype=jnp.int32)
     source = jnp.searchsorted(ends, index, side="right").astype(jnp.int32)
     source = jnp.minimum(source, work.lens.shape[0] - 1)
     first = ends[source] - work.generations[source]
-    unused = lowest_unused(slots, geometry.slots)
+    unused = lowest_unused(state.slots, flights.held(state.flights), geometry.slots)
     there = index < ends[-1]
     return Choices(
         there=there,
@@ -173,9 +180,11 @@ def _status(
     repeated = jnp.sum(pair) > jnp.sum(present)
     partial = present & (work.lens % geometry.page_size != 0)
     wanted = prompt_pages + jnp.sum(jnp.where(partial, _summable(work, geometry) - 1, 0))
-    free_slots = geometry.slots - jnp.sum(state.slots.used, dtype=jnp.int32)
-    free_pages = number_free(state.pages.counts)
+    unused = is_unused(state.slots, flights.held(state.flights))
+    free_slots = jnp.sum(unused, dtype=jnp.int32)
+    free_pages = number_free(in_use(state.pages))
     queued, outputs = state.queue.filled + choices.total, state.outputs.filled + choices.total
+    queued = queued + flights.promised(state.flights)
     return first_refusal(
         (whole > geometry.max_len, Reason.TOO_LONG, whole, geometry.max_len),
         (taken | repeated, Reason.CHOICE_TAKEN, requests[0], 0),
@@ -183,4 +192,5 @@ def _status(
         (wanted > free_pages, Reason.OUT_OF_PAGES, wanted, free_pages),
         (queued > limits.queue, Reason.QUEUE_FULL, queued, limits.queue),
         (outputs > limits.outputs, Reason.OUTPUTS_FULL, outputs, limits.outputs),
+        require_none_in_flight(state),
     )

@@ -5,9 +5,14 @@ from jax import Array, lax
 from jaxtyping import Int32
 
 from impl.models.protocol import Weights
-from impl.plan import require_no_proposal, require_prompt, require_used
+from impl.plan import (
+    require_no_proposal,
+    require_not_in_flight,
+    require_prompt,
+    require_used,
+)
 from impl.setup import Setup
-from impl.state import State, queue
+from impl.state import State, flights, queue
 from impl.status import accepted, first_refusal, target
 from impl.steps.answer import Answer, done, nothing
 from spec.vocabulary import INVALID, Reason
@@ -24,12 +29,14 @@ def enqueue(
     geometry, limits, held = setup.geometry, setup.limits, state.slots
     generated = held.known[slot] - held.prompt_lens[slot]
     room = held.max_new[slot] - 1
+    queued = state.queue.filled + flights.promised(state.flights)
     status = first_refusal(
         *require_used(held, slot, geometry),
         *require_prompt(held, slot, geometry),
         require_no_proposal(held, slot),
         (generated >= room, Reason.TOO_LONG, generated, room),
-        (state.queue.filled >= limits.queue, Reason.QUEUE_FULL, state.queue.filled, limits.queue),
+        (queued >= limits.queue, Reason.QUEUE_FULL, queued, limits.queue),
+        require_not_in_flight(state, slot),
     )
     ok = accepted(status)
     position = held.known[slot]

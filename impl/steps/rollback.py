@@ -9,9 +9,9 @@ from jaxtyping import Int32
 
 from impl.commit import commit_cells, cut_cells
 from impl.models.protocol import Weights
-from impl.plan import require_prompt, require_used
+from impl.plan import require_not_in_flight, require_prompt, require_used
 from impl.setup import Setup
-from impl.state import State, queue
+from impl.state import State, flights, queue
 from impl.status import accepted, first_refusal, target
 from impl.steps.answer import Answer, nothing
 from spec.vocabulary import Reason
@@ -30,12 +30,13 @@ def propose(
     assert tokens.shape == (geometry.max_len,), "drafts are padded to the length of a row"
     end = held.known[slot] + held.proposed[slot]
     generated, room = end + count - held.prompt_lens[slot], held.max_new[slot]
-    queued = state.queue.filled + count
+    queued = state.queue.filled + flights.promised(state.flights) + count
     status = first_refusal(
         *require_used(held, slot, geometry),
         *require_prompt(held, slot, geometry),
         (generated >= room, Reason.TOO_LONG, generated, room),
         (queued > limits.queue, Reason.QUEUE_FULL, queued, limits.queue),
+        require_not_in_flight(state, slot),
     )
     ok, index = accepted(status), jnp.arange(geometry.max_len, dtype=jnp.int32)
     there = ok & (index < count)
@@ -64,6 +65,7 @@ def commit(
         *require_used(held, slot, setup.geometry),
         (length <= held.committed[slot], Reason.COMMITTED, length, held.committed[slot]),
         (length > held.written[slot], Reason.UNWRITTEN, length, held.written[slot]),
+        require_not_in_flight(state, slot),
     )
     at = target(accepted(status), slot, setup.geometry.slots)
     return commit_cells(state, at, length), status, nothing()
@@ -82,6 +84,7 @@ def truncate(
         *require_used(held, slot, setup.geometry),
         (length < held.committed[slot], Reason.COMMITTED, length, held.committed[slot]),
         (length > held.allocated[slot], Reason.TOO_LONG, length, held.allocated[slot]),
+        require_not_in_flight(state, slot),
     )
     at = target(accepted(status), slot, setup.geometry.slots)
     return cut_cells(state, at, length, setup.geometry), status, nothing()

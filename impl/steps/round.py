@@ -13,7 +13,16 @@ from jaxtyping import Bool, Int32
 
 from impl.commit import commit_pages
 from impl.models.protocol import Weights
-from impl.plan import Batch, plan_pages, require_length, require_next, require_pages, sort_batch
+from impl.plan import (
+    Batch,
+    plan_pages,
+    require_length,
+    require_next,
+    require_none_in_flight,
+    require_pages,
+    require_prompts,
+    sort_batch,
+)
 from impl.setup import Setup
 from impl.state import Slots, State, queue
 from impl.status import Guard, accepted, first_refusal
@@ -37,20 +46,9 @@ def generate(setup: Setup, weights: Weights, state: State) -> Answer:
 def mixed_round(setup: Setup, weights: Weights, state: State, chunks: Int32[Array, " S"]) -> Answer:
     """One round that also reads chunks of prompts: the next `chunks` tokens of each slot."""
     chunks = jnp.minimum(chunks, setup.geometry.max_len + 1)  # their sum is then an int32
-    guards = (*_require_prompts(state.slots, chunks), *_require_room(setup, state, chunks))
+    guards = (*require_prompts(state.slots, chunks), *_require_room(setup, state, chunks))
     batch = _with_chunks(state, chunks, setup)
     return (*round_of(setup, weights, state, batch, guards), nothing())
-
-
-def _require_prompts(held: Slots, chunks: Int32[Array, " S"]) -> tuple[Guard, ...]:
-    """Every slot with a chunk is in use, has a prompt, and has not finished."""
-    last, reads = chunks.shape[0] - 1, chunks > 0
-    unused, empty, finished = reads & ~held.used, held.prompt_lens == 0, held.finished != 0
-    return (
-        (jnp.any(unused), Reason.SLOT_UNUSED, jnp.argmax(unused), last),
-        (jnp.any(reads & empty), Reason.SLOT_EMPTY, jnp.argmax(reads & empty), last),
-        (jnp.any(reads & finished), Reason.SLOT_FINISHED, jnp.argmax(reads & finished), last),
-    )
 
 
 def _require_room(setup: Setup, state: State, chunks: Int32[Array, " S"]) -> tuple[Guard, ...]:
@@ -129,6 +127,7 @@ def round_of(
         require_length(batch, geometry),
         require_pages(grant),
         (outputs > setup.limits.outputs, Reason.OUTPUTS_FULL, outputs, setup.limits.outputs),
+        require_none_in_flight(state),
     )
     ok = accepted(status)
     taken = jnp.where(ok, jnp.minimum(state.queue.filled, setup.limits.round_tokens), 0)

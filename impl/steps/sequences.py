@@ -13,12 +13,14 @@ from impl.plan import (
     choice_taken,
     fork_pages,
     require_no_proposal,
+    require_not_held,
+    require_not_in_flight,
     require_prompt,
     require_unused,
     require_used,
 )
 from impl.setup import Setup
-from impl.state import Params, Slots, State, queue
+from impl.state import Params, State, flights, queue
 from impl.state import slots as table
 from impl.status import accepted, first_refusal, target
 from impl.steps.answer import Answer, done, nothing
@@ -34,8 +36,10 @@ def reserve(
     context: Int32[Array, ""],
 ) -> Answer:
     """Take a slot (INVALID: the lowest), whose keys begin with a context. Result: the slot."""
-    slot = _or_lowest(state.slots, slot)
-    status = first_refusal(*require_unused(state.slots, slot, setup.geometry))
+    slot = _or_lowest(state, slot)
+    status = first_refusal(
+        *require_unused(state.slots, slot, setup.geometry), require_not_held(state, slot)
+    )
     at = target(accepted(status), slot, setup.geometry.slots)
     taken = table.put(state.slots, at, used=True, contexts=context)
     return state._replace(slots=taken), status, slot[None]
@@ -79,9 +83,10 @@ def clone(
     """Clone a slot into a child (INVALID: the lowest) as a choice. Result: the child."""
     geometry, held = setup.geometry, state.slots
     inside = (child >= 0) & (child < geometry.slots) | (child == INVALID)
-    child = _or_lowest(held, child)
+    child = _or_lowest(state, child)
     copies = queue.pending(state.queue, parent)
-    queued = state.queue.filled + jnp.sum(copies, dtype=jnp.int32)
+    queued = state.queue.filled + flights.promised(state.flights)
+    queued = queued + jnp.sum(copies, dtype=jnp.int32)
     partial = held.written[parent] % geometry.page_size != 0
     fresh = fork_pages(state, parent[None], partial[None], geometry)
     out_of_range, unused = require_used(held, parent, geometry)
@@ -101,6 +106,8 @@ def clone(
         (choice_taken(state, held.requests[parent], choice), Reason.CHOICE_TAKEN, choice, 0),
         (partial & (fresh[0] >= geometry.pages), Reason.OUT_OF_PAGES, 1, 0),
         (queued > setup.limits.queue, Reason.QUEUE_FULL, queued, setup.limits.queue),
+        require_not_in_flight(state, parent),
+        require_not_held(state, child),
     )
     ok = accepted(status)
     at = target(ok, child, geometry.slots)[None]
@@ -121,6 +128,7 @@ def free_finished(setup: Setup, weights: Weights, state: State) -> Answer:
     return commit.release(state, finished_slots(state.slots), setup.geometry), done(), nothing()
 
 
-def _or_lowest(slots: Slots, slot: Int32[Array, ""]) -> Int32[Array, ""]:
-    """The slot, or the lowest unused one where it is INVALID."""
-    return jnp.where(slot == INVALID, table.lowest_unused(slots, 1)[0], slot)
+def _or_lowest(state: State, slot: Int32[Array, ""]) -> Int32[Array, ""]:
+    """The slot, or the lowest one that a sequence may begin in where it is INVALID."""
+    lowest = table.lowest_unused(state.slots, flights.held(state.flights), 1)[0]
+    return jnp.where(slot == INVALID, lowest, slot)

@@ -4,13 +4,14 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Int32, Shaped
 
-from impl.models.protocol import Weights
+from impl.models.protocol import BatchPlan, Weights
 from impl.plan import (
     Batch,
     batch_plan,
     require_below,
     require_live,
     require_next,
+    require_none_in_flight,
     require_unqueued,
     sort_batch,
 )
@@ -39,6 +40,7 @@ def write(
         require_below(held.allocated, batch, Reason.BATCH_POSITIONS),
         require_below(held.known + held.proposed, batch, Reason.BATCH_UNKNOWN),
         require_unqueued(state, batch),
+        require_none_in_flight(state),
     )
     _, state = forward(setup, weights, state, batch, accepted(status))
     return state, status, nothing()
@@ -52,6 +54,23 @@ def forward(
     Cells of known tokens become committed at once.
     """
     plan = batch_plan(state, batch, ok, setup.geometry)
+    rows, state = compute(setup, weights, state, batch, plan, ok)
+    at = target(ok, batch.slot_ids, setup.geometry.slots)
+    held = state.slots
+    final = jnp.minimum(held.written, held.known).at[batch.slot_ids]
+    committed = held.committed.at[at].set(final.get(mode="fill", fill_value=0), mode="drop")
+    return rows, state._replace(slots=held._replace(committed=committed))
+
+
+def compute(
+    setup: Setup,
+    weights: Weights,
+    state: State,
+    batch: Batch,
+    plan: BatchPlan,
+    ok: Bool[Array, ""],
+) -> tuple[Shaped[Array, "T ..."], State]:
+    """As `forward`, with a plan that is given, and without a commit."""
     tokens = state.slots.tokens[batch.slots, batch.positions]
     before = state.pages.cache
     rows, cache = setup.model.decode(
@@ -61,11 +80,7 @@ def forward(
     kept = [(pool.shape, pool.dtype) for pool in cache]
     assert kept == [(pool.shape, pool.dtype) for pool in before], "a model keeps its pools"
     at = target(ok, batch.slot_ids, setup.geometry.slots)
-    held = state.slots
-    written = held.written.at[at].add(batch.q_lens, mode="drop")
-    final = jnp.minimum(written, held.known).at[batch.slot_ids].get(mode="fill", fill_value=0)
-    committed = held.committed.at[at].set(final, mode="drop")
+    written = state.slots.written.at[at].add(batch.q_lens, mode="drop")
     return rows, state._replace(
-        pages=state.pages._replace(cache=cache),
-        slots=held._replace(written=written, committed=committed),
+        pages=state.pages._replace(cache=cache), slots=state.slots._replace(written=written)
     )

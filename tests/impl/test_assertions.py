@@ -153,6 +153,7 @@ def retyped() -> None:
 
 
 COUNTS = initial(KEPT).pages.counts
+HELD = initial(KEPT).slots.known
 MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
     "pool of another geometry": (
         "a pool has the geometry's pages",
@@ -165,7 +166,7 @@ MISTAKES: dict[str, tuple[str, Callable[[], object]]] = {
     "no pages": ("the pool has this many pages", lambda: pages.lowest_free(COUNTS, 0)),
     "more slots than there are": (
         "the table has this many slots",
-        lambda: slots.lowest_unused(initial(KEPT).slots, GEOMETRY.slots + 1),
+        lambda: slots.lowest_unused(initial(KEPT).slots, HELD, GEOMETRY.slots + 1),
     ),
     "packed with other fields": (
         "the packed state is of this setup",

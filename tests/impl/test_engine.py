@@ -32,6 +32,8 @@ from spec.machines.actions import (
     Assign,
     Clone,
     Commit,
+    Deliver,
+    Dispatch,
     Drop,
     Enqueue,
     Evict,
@@ -51,6 +53,7 @@ from spec.machines.actions import (
     Replay,
     Reserve,
     Reset,
+    Retire,
     Round,
     Share,
     TakeOutputs,
@@ -453,6 +456,9 @@ def test_every_entry_point_is_compiled_once() -> None:
         run(engine, *PUBLISHED, *AGAIN, Reset())
         run(engine, *PREEMPTED, Reset())
         run(engine, Reserve(), Release(0, 0), Reset())
+        run(engine, Reserve(), Assign(0, (1,) * 4, params(2), request=8))
+        run(engine, Dispatch(((0, 3),)), Dispatch(((0, 1),)), Retire(), Deliver(), Retire())
+        run(engine, Reset(), Deliver())
 
     assert dict.fromkeys(entries.NAMES, 1) == engine.compilations()
 

@@ -255,6 +255,7 @@ def stats(**changed: object) -> Stats:
         "queued": 0,
         "outputs": 0,
         **dict.fromkeys(("hit_pages", "stored_pages", "removed_pages", "evicted_pages"), 0),
+        **dict.fromkeys(("in_flight", "held_slots", "promised"), 0),
         "occupants": frozenset(),
         "untaken": frozenset(),
     }

@@ -69,7 +69,7 @@ class Forest:
         )
         counts = jnp.asarray(self.counts, jnp.int32)
         times = jnp.asarray(released.astype(np.int32))
-        return held, Pages((), counts, none[:1, None], times, jnp.int32(self.clock))
+        return held, Pages((), counts, none[:1, None], times, jnp.int32(self.clock), none)
 
 
 def drawn(seed: int) -> Forest:

@@ -28,13 +28,17 @@ LENGTHS = (
     *("allocated", "written", "committed", "known", "proposed", "finished", "prompt_lens"),
     *("contexts", "stale"),
 )
+OF_STEP = ("retired", "holds", "first", "lens", "draws")
 REQUEST = ("max_new", "requests", "choices", "seeds", "temperatures", "stops", "stop_lens")
 
 
 def shown(state: DeviceState) -> list[Any]:
     """Everything that can be observed of an engine's state."""
-    pages, indexed, slots, queue, outputs = state
-    found: list[Any] = [pages.counts.tolist(), pages.rows.tolist()]
+    pages, indexed, slots, queue, outputs, steps = state
+    found: list[Any] = [pages.counts.tolist(), pages.rows.tolist(), pages.held.tolist()]
+    found.append([int(steps.filled), *(getattr(steps, name).tolist() for name in OF_STEP)])
+    for lens, rows in zip(steps.lens.tolist(), steps.rows.tolist(), strict=True):
+        found.append([row if n else sorted(row) for n, row in zip(lens, rows, strict=True)])
     for page, held in enumerate(indexed.holds.tolist()):
         found.append(held)
         if held:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from attrs import evolve
 from deep import deep_after
 
 from conformance.cli.main import main
@@ -30,6 +31,7 @@ from conformance.seeded_bugs import planted, replaced
 from impl.setup import Setup
 from impl.state import State as DeviceState
 from impl.state.packing import fields
+from spec.ladder import whole
 from spec.machines import actions as act
 from spec.state import State
 from spec.vocabulary import CleanupMode, Geometry, Params, Reason, Request, default_limits
@@ -177,6 +179,39 @@ def test_the_index_is_compared(name: str, at: Any) -> None:
     assert not same_observed(setup, changed(right, name, at), right)
 
 
+OF_STEPS = [
+    ("pages.held", 0),
+    ("flights.filled", ()),
+    ("flights.retired", 1),
+    ("flights.holds", (0, 1)),
+    ("flights.first", (1, 0)),
+    ("flights.lens", (1, 0)),
+    ("flights.draws", (0, 0)),
+    ("flights.rows", (1, 0, 0)),
+    ("flights.rows", (0, 1, 0)),
+]
+"""What is read of two steps in flight, of which the first has a part of a slot that was freed."""
+
+
+@pytest.mark.parametrize(("name", "at"), OF_STEPS)
+def test_steps_in_flight_are_compared(name: str, at: Any) -> None:
+    """Their positions, pages and slots, and how many of them name a page."""
+    sizes = Geometry(pages=4, slots=2, page_size=2, pages_per_seq=2)
+    machine, limits = whole(), evolve(default_limits(sizes), round_tokens=4)
+    setup = Setup(geometry=sizes, limits=limits, model=SETUP.model)
+    state = machine.initial(sizes, limits)
+    for slot in (0, 1):
+        given = act.Assign(slot, (1, 2), Params(max_new=2), slot)
+        state = machine.step(machine.step(state, act.Reserve(slot)), given)
+    first = act.Dispatch(((0, 2), (1, 2)))
+    for action in (first, act.Retire(), act.Dispatch(((0, 1),)), act.Free(1)):
+        state = machine.step(state, action)
+    right = contents.encode(setup, state)
+
+    assert same_observed(setup, right, right)
+    assert not same_observed(setup, changed(right, name, at), right)
+
+
 def test_a_written_draft_is_compared() -> None:
     """A cell that is written and not committed counts, and a dead one does not."""
     chosen = instance("rollback", Geometry(pages=4, slots=1, page_size=2, pages_per_seq=4))
@@ -221,7 +256,7 @@ def test_every_field_of_the_state_is_looked_at() -> None:
     # Not kept by this setup, and floats: test_engine has them.
     kept = {"slots.logprobs", "outputs.logprobs"}
 
-    looked_at = {name for name, _ in (*LIVE, *OF_INDEX)}
+    looked_at = {name for name, _ in (*LIVE, *OF_INDEX, *OF_STEPS)}
     assert looked_at | kept | INTERNAL == {"pages.cache", *fields(SETUP)}
 
 

@@ -133,6 +133,8 @@ def _of_rounds(engine: Engine, action: Action) -> Any:
     match action:
         case act.MixedRound(chunks):
             return engine.mixed_round(chunks)
+        case act.Dispatch(chunks):
+            return engine.dispatch(chunks)
         case act.Preempt(request):
             return engine.preempt(request)
         case act.Replay(slot, tokens):
@@ -148,6 +150,8 @@ _PLAIN = {
     act.Round: Engine.round,
     act.Generate: Engine.generate,
     act.TakeOutputs: Engine.take_outputs,
+    act.Retire: Engine.retire,
+    act.Deliver: Engine.deliver,
 }
 
 
