@@ -154,6 +154,13 @@ class Asked:
     rung: str
     parts: Parts
 
+    @property
+    def label(self) -> str:
+        """Its reason, and of which part of the action it is."""
+        return " of ".join(
+            [self.check.reason.name, *(f"`{part.kind.__name__}`" for part in self.parts)]
+        )
+
     def holds(self, machine: Machine, state: State, action: Action) -> bool:
         """Whether its condition holds. It must be asked only when its turn has come."""
         for part in self.parts:
@@ -165,13 +172,13 @@ class Asked:
 class Row:
     """One condition of an action.
 
-    number: its place in the order. beside: reasons with lower numbers that may be given together
-    with this one.
+    number: its place in the order. beside: the labels of those with lower numbers that may be given
+    together with this one.
     """
 
     number: int
     asked: Asked
-    beside: frozenset[Reason]
+    beside: frozenset[str]
 
     @property
     def reason(self) -> Reason:
@@ -189,11 +196,11 @@ def conditions(machine: Machine, kind: type) -> tuple[Row, ...]:
     found = []
     for at, asked in enumerate(every):
         beside = {
-            other.check.reason
+            other.label
             for before, other in enumerate(every)
             if numbers[before] < numbers[at] and (before, at) not in ends
         }
-        found.append(Row(numbers[at], asked, frozenset(beside - {asked.check.reason})))
+        found.append(Row(numbers[at], asked, frozenset(beside - {asked.label})))
     return tuple(sorted(found, key=lambda row: row.number))
 
 
@@ -365,7 +372,7 @@ def _reasons(found: tuple[Row, ...]) -> str:
         return "Never refused."
     lines = ["| | reason | refused if | rung |", "|---|---|---|---|"]
     for row in found:
-        beside = ", ".join(sorted(reason.name for reason in row.beside))
+        beside = ", ".join(sorted(row.beside))
         within = "".join(f"`{part.kind.__name__}`: " for part in row.asked.parts)
         condition = _lower(row.asked.check.when) + f" (also beside {beside})" * bool(beside)
         lines.append(

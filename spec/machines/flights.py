@@ -47,7 +47,7 @@ from spec.machines.actions import (
 )
 from spec.machines.lifecycle import detail_of, ended, has_prompt, no_room_to_draw, unfinished
 from spec.machines.pages import (
-    NO_SEQUENCE,
+    before_room,
     next_to_allocate,
     reserved_slot,
     row_fits,
@@ -79,6 +79,7 @@ from spec.rung import (
 from spec.state import Flight, InFlight, State
 from spec.table import Entry, by_slot, read
 from spec.vocabulary import LAG, Reason
+from spec.vocabulary.errors import SLOT_REASONS
 
 
 def parts_of(state: State, slot: int) -> tuple[InFlight, ...]:
@@ -467,12 +468,10 @@ _ALLOCATED: Final = ChecksOf[Dispatch](
         row_fits: "a token of the step is known, or drawn in flight before the last one",
     },
 )
-_SLOT_WAITS: Final[Stages[Any]] = (
-    Stage((_not_in_flight,), unless=NO_SEQUENCE | {Reason.BATCH_WIDTH}, first=True),
-)
-"""A slot in flight is asked about as soon as there is one."""
-_STEP_WAITS: Final[Stages[Any]] = (Stage((_none_in_flight,), unless=frozenset(), first=True),)
-"""Whether a step is in flight is asked before all else."""
+_UNLESS: Final = SLOT_REASONS | {Reason.BATCH_WIDTH}
+_SLOT_WAITS: Final[Stages[Any]] = (Stage((_not_in_flight,), unless=_UNLESS, first=True),)
+"""Whether a slot is in flight is asked right after whether it can be acted on at all."""
+_STEP_WAITS: Final[Stages[Any]] = before_room(_none_in_flight)
 RUNG = Rung(
     name=NAME,
     requires=("rollback", "scheduling"),
@@ -507,7 +506,7 @@ RUNG = Rung(
         Round: _STEP_WAITS,
         MixedRound: _STEP_WAITS,
         Reserve: in_order(_slot_not_held),
-        Clone: (Stage((_parent_not_in_flight, _child_not_held), unless=NO_SEQUENCE, first=True),),
+        Clone: (Stage((_parent_not_in_flight, _child_not_held), unless=_UNLESS, first=True),),
     },
     follows={Free: _free_abandons, Reset: _reset_abandons, Drop: _drop_reaches},
     clauses=("SNAP", "SETTLED", "FENCE", "HELD"),

@@ -35,6 +35,7 @@ from spec.rung import (
     Rule,
     Rung,
     Stage,
+    Stages,
     check,
     in_order,
 )
@@ -174,6 +175,16 @@ def some_unused(name: str) -> Check[Any]:
             yield 0, "at least 1 free slot"
 
     return Check(Reason.NO_FREE_SLOT, f"`{name}` is None and every slot is in use.", faults)
+
+
+_ROOM: Final = frozenset(
+    {Reason.OUT_OF_PAGES, Reason.NO_FREE_SLOT, Reason.QUEUE_FULL, Reason.OUTPUTS_FULL}
+)
+
+
+def before_room(*checked: Check[T]) -> Stages[T]:
+    """Checks, each of which comes before those of what is free now."""
+    return tuple(Stage((one,), unless=frozenset(Reason) - _ROOM, first=True) for one in checked)
 
 
 SLOT_IN_USE: Final = in_order(in_range("slot"), in_use("slot"))

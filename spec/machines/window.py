@@ -13,7 +13,6 @@ of its own there, and the part that a query can still see is compared. Source: d
 """
 
 from itertools import chain
-from typing import Final, TypeVar
 
 from attrs import evolve
 
@@ -32,6 +31,7 @@ from spec.machines.actions import (
 )
 from spec.machines.pages import (
     SLOT_IN_USE,
+    before_room,
     release_row,
     reserved_slot,
     row_pages,
@@ -41,7 +41,6 @@ from spec.machines.pages import (
     with_sequence,
 )
 from spec.rung import (
-    Check,
     Edge,
     Faults,
     Machine,
@@ -50,16 +49,12 @@ from spec.rung import (
     Part,
     Rule,
     Rung,
-    Stage,
-    Stages,
     check,
     in_order,
 )
 from spec.state import State
 from spec.table import Sequence, by_slot, readable
 from spec.vocabulary import INVALID, Reason
-
-A = TypeVar("A")
 
 
 def first_visible(state: State, slot: int) -> int:
@@ -238,16 +233,6 @@ def _lower(machine: Machine, state: State, action: Action, pages: Pages | None) 
             return ((action, pages),)
 
 
-_ROOM: Final = frozenset(
-    {Reason.OUT_OF_PAGES, Reason.NO_FREE_SLOT, Reason.QUEUE_FULL, Reason.OUTPUTS_FULL}
-)
-
-
-def _before_room(checked: Check[A]) -> Stages[A]:
-    """A check of lengths comes before those of what is free now."""
-    return (Stage((checked,), unless=frozenset(Reason) - _ROOM, first=True),)
-
-
 RUNG = Rung(
     name="window",
     requires=("rollback",),
@@ -256,10 +241,10 @@ RUNG = Rung(
     rules={Release: Rule(stages=(*SLOT_IN_USE, *in_order(_out_of_sight)), effect=_release)},
     guards={
         Sample: in_order(_last_query_reads),
-        Allocate: _before_room(_ring_has_room),
-        Hit: _before_room(_ring_holds_hit),
-        Prefill: _before_room(_ring_holds_prompts),
-        Submit: _before_room(_ring_holds_prompt),
+        Allocate: before_room(_ring_has_room),
+        Hit: before_room(_ring_holds_hit),
+        Prefill: before_room(_ring_holds_prompts),
+        Submit: before_room(_ring_holds_prompt),
     },
     prepares={Allocate: _give_way},
     follows={Clone: _clone_copies, Free: _free_forgets},

@@ -31,12 +31,13 @@ from spec.machines import actions as act
 from spec.machines.actions import Action
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Capacity, CleanupMode, Geometry, Params, Reason, Request
+from spec.vocabulary import Capacity, CleanupMode, Geometry, Params, Request
 from spec.vocabulary.capacity import RESERVATIONS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "actions.md").read_text(encoding="utf-8")
 WHOLE = page.MACHINE
 TABLES = {kind: page.conditions(WHOLE, kind) for kind in WHOLE.rules}
+EVERY = frozenset(row.asked.label for table in TABLES.values() for row in table)
 FEW, SEEDS = 200, 1200
 Asked = tuple[State, Action]
 Tables = Mapping[type, Sequence[page.Row]]
@@ -46,8 +47,8 @@ def held(machine: Machine, table: Sequence[page.Row], state: State, action: Acti
     """The rows that hold, for a reader of a table who asks as the page says."""
     found = set[int]()
     for at, row in enumerate(table):
-        before = {table[one].reason for one in found if table[one].number < row.number}
-        if before <= row.beside | {row.reason} and row.asked.holds(machine, state, action):
+        before = {table[one].asked.label for one in found if table[one].number < row.number}
+        if before <= row.beside | {row.asked.label} and row.asked.holds(machine, state, action):
             found.add(at)
     return found
 
@@ -251,7 +252,7 @@ Change = Callable[[Sequence[page.Row]], Sequence[page.Row]]
         (act.Write, lambda table: [evolve(row, number=1) for row in table[3:]]),
         (act.Allocate, lambda table: [evolve(row, number=-row.number) for row in table]),
         (act.Assign, lambda table: [evolve(row, beside=frozenset()) for row in table]),
-        (act.Clone, lambda table: [evolve(row, beside=frozenset(Reason)) for row in table]),
+        (act.Clone, lambda table: [evolve(row, beside=EVERY) for row in table]),
     ],
     ids=("a row left out", "no order", "reversed", "never beside", "always beside"),
 )
