@@ -89,16 +89,16 @@ def room_refusals(
 ) -> Iterator[Refusal]:
     """Why these requests, each of which could run alone, cannot be prefilled together now.
 
-    As on the device, room is checked only if the width and the ids of the requests are right, and
-    steps in flight only if there is room.
+    As on the device, steps in flight are checked only if the width and the ids of the requests are
+    right, and room only if there are none.
     """
     geometry, limits = setup.geometry, setup.limits
     yield from (
         list(_over(Reason.PREFILL_WIDTH, len(requests), limits.prefill_seqs, "prompts"))
         + list(_over(Reason.PREFILL_WIDTH, _tokens(requests), limits.prefill_tokens, "tokens"))
         or list(_taken_choices(state, requests, stats))
-        or list(_lacking(requests, setup, stats))
         or list(_over(Reason.IN_FLIGHT, stats.in_flight, 0, "steps in flight"))
+        or list(_lacking(requests, setup, stats))
     )
     reserved = sum(request.pages_needed(geometry) for request in state.admitted)
     wanted = sum(request.pages_needed(geometry) for request in requests)

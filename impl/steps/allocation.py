@@ -38,10 +38,10 @@ def allocate(
     grant = plan_pages(state, batch, geometry)
     status = first_refusal(
         *require_live(state.slots, batch, geometry),
+        require_not_in_flight(state, batch.slots),
         require_next(state.slots.allocated, batch),
         require_length(batch, geometry),
         require_pages(grant),
-        require_not_in_flight(state, batch.slots),
     )
     ok = accepted(status)
     state = commit_pages(state, batch, grant, ok, geometry)

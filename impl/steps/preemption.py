@@ -49,10 +49,10 @@ def replay(
     status = first_refusal(
         *require_used(held, slot, geometry),
         *require_prompt(held, slot, geometry),
+        require_not_in_flight(state, slot),
         (queued > 0, Reason.BATCH_QUEUED, queued, 0),
         require_no_proposal(held, slot),
         (generated >= room, Reason.TOO_LONG, generated, room),
-        require_not_in_flight(state, slot),
     )
     at = target(accepted(status), slot, geometry.slots)
     index = jnp.arange(geometry.max_len, dtype=jnp.int32)

@@ -188,9 +188,9 @@ def _status(
     return first_refusal(
         (whole > geometry.max_len, Reason.TOO_LONG, whole, geometry.max_len),
         (taken | repeated, Reason.CHOICE_TAKEN, requests[0], 0),
+        require_none_in_flight(state),
         (choices.total > free_slots, Reason.NO_FREE_SLOT, choices.total, free_slots),
         (wanted > free_pages, Reason.OUT_OF_PAGES, wanted, free_pages),
         (queued > limits.queue, Reason.QUEUE_FULL, queued, limits.queue),
         (outputs > limits.outputs, Reason.OUTPUTS_FULL, outputs, limits.outputs),
-        require_none_in_flight(state),
     )

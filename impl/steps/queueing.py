@@ -33,10 +33,10 @@ def enqueue(
     status = first_refusal(
         *require_used(held, slot, geometry),
         *require_prompt(held, slot, geometry),
+        require_not_in_flight(state, slot),
         require_no_proposal(held, slot),
         (generated >= room, Reason.TOO_LONG, generated, room),
         (queued >= limits.queue, Reason.QUEUE_FULL, queued, limits.queue),
-        require_not_in_flight(state, slot),
     )
     ok = accepted(status)
     position = held.known[slot]

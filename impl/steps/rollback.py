@@ -34,9 +34,9 @@ def propose(
     status = first_refusal(
         *require_used(held, slot, geometry),
         *require_prompt(held, slot, geometry),
+        require_not_in_flight(state, slot),
         (generated >= room, Reason.TOO_LONG, generated, room),
         (queued > limits.queue, Reason.QUEUE_FULL, queued, limits.queue),
-        require_not_in_flight(state, slot),
     )
     ok, index = accepted(status), jnp.arange(geometry.max_len, dtype=jnp.int32)
     there = ok & (index < count)
@@ -63,9 +63,9 @@ def commit(
     held = state.slots
     status = first_refusal(
         *require_used(held, slot, setup.geometry),
+        require_not_in_flight(state, slot),
         (length <= held.committed[slot], Reason.COMMITTED, length, held.committed[slot]),
         (length > held.written[slot], Reason.UNWRITTEN, length, held.written[slot]),
-        require_not_in_flight(state, slot),
     )
     at = target(accepted(status), slot, setup.geometry.slots)
     return commit_cells(state, at, length), status, nothing()
@@ -82,9 +82,9 @@ def truncate(
     held = state.slots
     status = first_refusal(
         *require_used(held, slot, setup.geometry),
+        require_not_in_flight(state, slot),
         (length < held.committed[slot], Reason.COMMITTED, length, held.committed[slot]),
         (length > held.allocated[slot], Reason.TOO_LONG, length, held.allocated[slot]),
-        require_not_in_flight(state, slot),
     )
     at = target(accepted(status), slot, setup.geometry.slots)
     return cut_cells(state, at, length, setup.geometry), status, nothing()

@@ -125,9 +125,9 @@ def round_of(
         (jnp.any(proposed), Reason.PROPOSED, jnp.sum(proposed), 0),
         require_next(held.allocated, batch),
         require_length(batch, geometry),
+        require_none_in_flight(state),
         require_pages(grant),
         (outputs > setup.limits.outputs, Reason.OUTPUTS_FULL, outputs, setup.limits.outputs),
-        require_none_in_flight(state),
     )
     ok = accepted(status)
     taken = jnp.where(ok, jnp.minimum(state.queue.filled, setup.limits.round_tokens), 0)

@@ -96,6 +96,8 @@ def clone(
         unused,
         *require_unused(held, child, geometry),
         *require_prompt(held, parent, geometry),
+        require_not_in_flight(state, parent),
+        require_not_held(state, child),
         require_no_proposal(held, parent),
         (
             held.allocated[parent] != held.written[parent],
@@ -106,8 +108,6 @@ def clone(
         (choice_taken(state, held.requests[parent], choice), Reason.CHOICE_TAKEN, choice, 0),
         (partial & (fresh[0] >= geometry.pages), Reason.OUT_OF_PAGES, 1, 0),
         (queued > setup.limits.queue, Reason.QUEUE_FULL, queued, setup.limits.queue),
-        require_not_in_flight(state, parent),
-        require_not_held(state, child),
     )
     ok = accepted(status)
     at = target(ok, child, geometry.slots)[None]
