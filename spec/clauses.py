@@ -593,7 +593,8 @@ def _fenced(view: View) -> Iterator[str]:
     assert view.finished is not None
     for number, (_, _, held) in enumerate(view.flights):
         for slot in held:
-            if view.used[slot] and not view.finished[slot]:
+            known = 0 <= slot < view.geometry.slots
+            if known and view.used[slot] and not view.finished[slot]:
                 yield (
                     f"slot {slot} is in use, should be held for a sequence that has ended: step "
                     f"{number} in flight was dispatched for it"
