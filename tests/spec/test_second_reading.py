@@ -149,6 +149,10 @@ def _proposed(state: State, rng: Random, number: int, odds: "Odds") -> Action:
     if isinstance(action, act.Assign) and mistaken(rng):
         request, choice = rng.choice(_names(state))
         return evolve(action, request=request, choice=choice)
+    if odds.flying and isinstance(action, act.Assign) and one_of(rng, 0, 1):
+        first, _ = naive.generate(action.prompt, Params(max_new=one_of(rng, 1, 2)))
+        most = max(1, state.geometry.max_len - len(action.prompt))
+        return evolve(action, params=Params(max_new=most, stops=(first[-1:],)))
     if odds.long and isinstance(action, act.Assign):
         most = max(1, state.geometry.max_len - len(action.prompt))
         return evolve(action, params=Params(max_new=most, seed=number))
