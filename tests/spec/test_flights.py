@@ -28,6 +28,7 @@ from spec.machines.actions import (
     Enqueue,
     Free,
     FreeFinished,
+    Generate,
     Hit,
     Merge,
     MixedRound,
@@ -459,6 +460,16 @@ def test_an_action_waits_for_a_step_in_flight(action: Action, seen: object, allo
     assert Reason.IN_FLIGHT not in {one.reason for one in why(after, action)}
 
 
+def test_generate_does_no_round_beside_a_step_in_flight() -> None:
+    """The loop of rounds stops before its first one, and is not refused."""
+    state = beside()
+    assert (Queued(DRAWN[0], 1, 5),) == state.queue
+
+    assert state == climb(state, Generate())
+    state = climb(state, Deliver(), Deliver(), Generate())
+    assert [(1, DRAWN)] == [(output.request, output.tokens) for output in state.outputs]
+
+
 def test_every_guard_of_the_rung_is_met() -> None:
     """The table leaves out no action that the rung guards."""
     met = {type(action) for action, _, _ in GUARDED}
@@ -466,14 +477,31 @@ def test_every_guard_of_the_rung_is_met() -> None:
     assert flights.RUNG.guards.keys() == met - {Enqueue}
 
 
-WALKS, STEPS = 32, 70
+WALKS, STEPS = 16, 70
 OFTEN = (Assign, Free, FreeFinished, Preempt, Publish, Purge, Release, Reserve, TakeOutputs)
 SELDOM = (Drop, Enqueue, Hit, Merge, Pack, Reset, Share, Submit)
 """Actions that are done while a step is in flight, beside those of the rung."""
 
 
-def walk(seed: int, machine: Machine, *, climbs: bool = True) -> Iterator[tuple[State, Action]]:
-    """A random history: each state, and the action that follows.
+def keeps_promises(state: State) -> bool:
+    """Queue and outputs are as long as the limits allow, and no step has a last token's position.
+
+    No clause says so, since a view shows neither limits nor parameters.
+    """
+    ends = {
+        slot: detail.prompt_len + detail.params.max_new - 1
+        for slot, detail in enumerate(state.details)
+        if detail is not None
+    }
+    parts = [part for flight in state.flights for part in flight.parts if part.current]
+    short = len(state.queue) <= state.limits.queue and len(state.outputs) <= state.limits.outputs
+    return short and all(part.end <= ends[part.slot] for part in parts)
+
+
+def walk(
+    seed: int, machine: Machine, *, climbs: bool = True
+) -> Iterator[tuple[State, Action, State]]:
+    """A random history: each state, the action that follows, and the next state.
 
     Raises AssertionError if an edge of the ladder breaks or a clause is violated. climbs: whether
     the edges are checked.
@@ -489,7 +517,8 @@ def walk(seed: int, machine: Machine, *, climbs: bool = True) -> Iterator[tuple[
         before, seen = seen, view.of(machine, after)
         wrong = [*clauses.violations(seen), *clauses.step_violations(before, seen)]
         assert not wrong, wrong[0]
-        yield state, action
+        assert keeps_promises(after)
+        yield state, action, after
         state = after
 
 
@@ -498,9 +527,8 @@ def test_a_random_walk_beside_steps_in_flight(walks: int, seldom: tuple[type, ..
     """Every edge and every clause holds, and each action that may be done in flight is."""
     done, stops = Counter[type](), 0
     for seed in range(walks):
-        for before, action in walk(seed, WHOLE):
+        for before, action, after in walk(seed, WHOLE):
             done[type(action)] += bool(before.flights)
-            after = WHOLE.step(before, action)
             stops += isinstance(action, Deliver) and len(after.outputs) > len(before.outputs)
 
     wanted = {Dispatch, Retire, Deliver, *OFTEN, *seldom}
@@ -663,6 +691,12 @@ def never_tidied(patch: pytest.MonkeyPatch) -> Machine:
     return WHOLE
 
 
+def promise_forgotten(patch: pytest.MonkeyPatch) -> Machine:
+    """Nothing is reserved for what a step in flight draws."""
+    patch.setattr(State, "promised", property(lambda _: frozenset()))
+    return WHOLE
+
+
 VIOLATED: tuple[tuple[Plant, str], ...] = (
     (pages_let_go, "HELD"),
     (held_pages_given_out, "HELD"),
@@ -698,6 +732,14 @@ def test_a_clause_notices_a_mistake(
 
     assert found is not None
     assert f"('{clause}', " in str(found)
+
+
+def test_the_walk_notices_a_forgotten_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue or the outputs become longer than they may."""
+    found = noticed(promise_forgotten(monkeypatch), climbs=False)
+
+    assert found is not None
+    assert "keeps_promises" in str(found)
 
 
 @pytest.mark.parametrize("plant", BROKEN)

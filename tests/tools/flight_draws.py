@@ -35,8 +35,8 @@ def begin(rng: Random) -> State:
     given = limits(
         sizes,
         round_tokens=one_of(rng, slots, 3, 5, 8),
-        outputs=slots + one_of(rng, 0, 1, 3),
-        queue=slots + one_of(rng, 0, 1, 3),
+        outputs=slots + one_of(rng, 0, 0, 1),
+        queue=slots + one_of(rng, 0, 0, 1),
     )
     capacity = Capacity(
         copy=rng.choice(COPIES),
@@ -103,8 +103,10 @@ def _new(state: State, rng: Random, number: int) -> Action:
 def _ending(state: State, rng: Random, slot: int) -> Action:
     detail = state.details[slot]
     request = detail.request if detail else 0
-    if state.finished or state.outputs:
-        return act.FreeFinished() if state.finished else act.TakeOutputs()
+    if state.finished:
+        return act.FreeFinished()
+    if state.outputs and one_of(rng, 0, 0, 1):
+        return act.TakeOutputs()
     return rng.choice((act.Free(slot), act.Preempt(request)))
 
 
@@ -139,6 +141,8 @@ def _seldom(state: State, rng: Random, slot: int, number: int) -> Action:
             act.Enqueue(slot, 1),
             act.Truncate(slot, state.committed[slot]),
             act.Propose(slot, (1,)),
+            act.Commit(slot, state.committed[slot] + 1),
+            act.Allocate(((slot, state.committed[slot] + 1),)),
             act.Round(),
             act.MixedRound(((slot, 1),)),
             act.Pack(),
@@ -146,7 +150,8 @@ def _seldom(state: State, rng: Random, slot: int, number: int) -> Action:
             act.Publish(slot, state.committed[slot]),
             act.Publish(slot, state.committed[slot]),
             act.Submit(request),
+            act.Generate(),
             act.Admit(),
-            rng.choice((act.Drop(), act.Reset(), act.Generate(), act.Prefill((request,)))),
+            rng.choice((act.Drop(), act.Reset(), act.Prefill((request,)))),
         )
     )
