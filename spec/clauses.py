@@ -297,7 +297,8 @@ def _new_tokens_unqueued(before: View, after: View) -> Iterator[str]:
 
     A clone copies its parent.
 
-    Where a step writes nothing of a slot and none of its tokens waited, they may be replayed.
+    Where a step writes nothing of a slot and none of its tokens waited, they may be replayed. Of
+    a slot that a step in flight has, none is replayed.
     """
     assert before.tokens is not None
     assert after.queue is not None
@@ -340,7 +341,8 @@ def _may_be_replayed(before: View, after: View, slot: int) -> bool:
     assert before.written is not None
     assert after.written is not None
     waited = any(entry[1] == slot for entry in before.queue)
-    return before.used[slot] and before.written[slot] == after.written[slot] and not waited
+    still = before.written[slot] == after.written[slot] and not before.steps_of(slot)
+    return before.used[slot] and still and not waited
 
 
 def _tokens_unqueued(before: View, after: View) -> Iterator[str]:
@@ -593,7 +595,8 @@ def _fenced(view: View) -> Iterator[str]:
     assert view.finished is not None
     for number, (_, _, held) in enumerate(view.flights):
         for slot in held:
-            if view.used[slot] and not view.finished[slot]:
+            known = 0 <= slot < view.geometry.slots
+            if known and view.used[slot] and not view.finished[slot]:
                 yield (
                     f"slot {slot} is in use, should be held for a sequence that has ended: step "
                     f"{number} in flight was dispatched for it"

@@ -33,6 +33,7 @@ from spec.machines.actions import (
     Drop,
     Free,
     FreeFinished,
+    Generate,
     MixedRound,
     Prefill,
     Propose,
@@ -400,9 +401,14 @@ def _one_after_another(state: State) -> State:
 def _lower(
     _machine: Machine, state: State, action: Action, pages: Pages | None
 ) -> tuple[Part, ...]:
-    """A step is done when it is delivered, and what it does past the end of a sequence never."""
+    """A step is done when it is delivered, and what it does past the end of a sequence never.
+
+    Rounds wait for steps in flight, so Generate does none beside them.
+    """
     match action:
         case Dispatch() | Retire():
+            return ()
+        case Generate() if state.flights:
             return ()
         case Deliver():
             return tuple(_whole_step(state))

@@ -134,6 +134,75 @@ SLID = evolve(SLIDING, first_page=(1, 1), rows=((INVALID, 1), (INVALID, 2)), cou
 ANOTHER = evolve(ALONE, tokens=((9, 9, 9), ()), cells=((9,), (9, 9), (9, 9, 9), *[POISON] * 5))
 """ALONE with another text, of the same length."""
 
+FLYING = evolve(
+    GOOD,
+    allocated=(4, 0),
+    committed=(2, 0),
+    proposed=((), ()),
+    queue=(),
+    flights=((True, ((0, 2, 1, False),), (1,)), (False, ((0, 3, 1, True),), ())),
+    held=(2, 2, 0, 1),
+)
+"""Two steps in flight have a position of slot 0 each; the older one keeps slot 1 and page 3."""
+PAGE_KEPT = evolve(FLYING, flights=((True, ((0, 2, 1, False),), ()), *(FLYING.flights or ())[1:]))
+"""The same where no step keeps slot 1, but one still names page 3."""
+OLDEST_DELIVERED = evolve(
+    FLYING, committed=(3, 0), flights=(FLYING.flights or ())[1:], held=(1, 1, 0, 0)
+)
+DRAWN = evolve(
+    ALONE,
+    tokens=(TOKENS, ()),
+    committed=(2, 0),
+    proposed=((8,), ()),
+    flights=((True, ((0, 2, 1, True),), ()),),
+    held=(1, 1, 0, 0),
+)
+"""A step that has retired has drawn a token after the three of slot 0."""
+DELIVERED = evolve(GOOD, committed=(3, 0), proposed=((), ()), flights=(), held=(0,) * 4)
+"""DRAWN after its delivery: the token is known and queued."""
+NEXT_OPEN = evolve(
+    DRAWN,
+    allocated=(4, 0),
+    flights=(*(DRAWN.flights or ()), (False, ((0, 3, 1, True),), ())),
+    held=(2, 2, 0, 0),
+)
+"""DRAWN, with a step in flight that has the position of the token."""
+NEXT_ALONE = evolve(
+    DELIVERED,
+    allocated=(4, 0),
+    queue=(),
+    flights=(NEXT_OPEN.flights or ())[1:],
+    held=(1, 1, 0, 0),
+)
+"""NEXT_OPEN after the delivery of the first step; DELIVERED after a dispatch."""
+DRAWN_TWICE = evolve(
+    NEXT_OPEN,
+    written=(4, 0),
+    proposed=((8, 9), ()),
+    flights=tuple((True, parts, kept) for _, parts, kept in NEXT_OPEN.flights or ()),
+    cells=((5,), (5, 6), TOKENS, (*TOKENS, 8), *[POISON] * 4),
+)
+"""NEXT_OPEN after its second step has retired too."""
+STOPPED = evolve(
+    DELIVERED,
+    queue=(),
+    finished=(True, False),
+    flights=((True, (), (0,)),),
+    held=(1, 1, 0, 0),
+)
+"""DRAWN_TWICE after a delivery at which its sequence turns out to have ended."""
+HELD_IDLE = evolve(
+    INDEXED,
+    used=(True, True),
+    committed=(3, 0),
+    tokens=((*TOKENS, 8), (5, 6, 1, 2, 9)),
+    proposed=((), ()),
+    contexts=(3, 3),
+    flights=((False, (), ()),),
+    held=(0, 0, 1, 0),
+)
+"""INDEXED, where a step in flight names page 2, which is idle; slot 1 can begin with it."""
+
 BAD_STATES = (
     ("CONS", evolve(GOOD, counts=(1, 1, 1, 0)), "counts[2] is 1, should be 0: no row names it"),
     ("CONS", evolve(GOOD, counts=(1, 1, 0, -1)), "counts[3] is -1, should be 0: no row names it"),
@@ -272,6 +341,44 @@ BAD_STATES = (
         evolve(GOOD, outputs=((4, 0, (), FinishReason.STOP),)),
         "request 4 choice 0 finished with no token, should have 1 or more",
     ),
+    (
+        "SNAP",
+        evolve(
+            FLYING, flights=((False, ((0, 2, 1, False),), (1,)), (True, ((0, 3, 1, True),), ()))
+        ),
+        "the steps in flight have retired: [False, True], should be in order of dispatch",
+    ),
+    (
+        "SNAP",
+        evolve(FLYING, flights=((True, ((0, 2, 1, False), (0, 2, 1, False)), (1,)),)),
+        "a step in flight has slot 0 from position 2, should be 3",
+    ),
+    (
+        "SNAP",
+        evolve(FLYING, flights=(*(FLYING.flights or ())[:1], (False, ((0, 4, 1, True),), ()))),
+        "a step in flight has slot 0 from position 4, should be 3",
+    ),
+    (
+        "SETTLED",
+        evolve(FLYING, committed=(3, 0)),
+        "slot 0 has 3 committed cells, should have 2: the step that writes the next one is not del",
+    ),
+    (
+        "SETTLED",
+        evolve(
+            FLYING,
+            contexts=(0, 0),
+            indexed=((0, 5, 6), (0, *TOKENS, 8), (), ()),
+            cells=((5,), (5, 6), TOKENS, (*TOKENS, 8), *[POISON] * 4),
+        ),
+        "page 1 is in the index, should not be: slot 0 names it, and has 2 committed cells",
+    ),
+    (
+        "FENCE",
+        evolve(FLYING, used=(True, True)),
+        "slot 1 is in use, should be held for a sequence that has ended: step 0 in flight was disp",
+    ),
+    ("FENCE", evolve(STOPPED, finished=(False, False)), "slot 0 is in use, should be held for a"),
 )
 
 BAD_STEPS = (
@@ -357,6 +464,73 @@ BAD_STEPS = (
         evolve(DRAFTED, tokens=(TOKENS, ()), committed=(3, 0), proposed=((), ()), queue=()),
         "slot 0 has (5, 6, 7), known or proposed, should have (5, 6, 7, 8)",
     ),
+    ("Q", DRAWN, evolve(DELIVERED, queue=()), "should have (8, 0, 3): the token is new"),
+    (
+        "Q",
+        DELIVERED,
+        evolve(NEXT_ALONE, flights=((False, ((0, 4, 1, True),), ()),)),
+        "should have (8, 0, 3): the token is not written",
+    ),
+    (
+        "RB",
+        DRAWN,
+        evolve(DELIVERED, tokens=((*TOKENS, 9), ()), queue=((9, 0, 3),)),
+        "slot 0 has (5, 6, 7, 9), known or proposed, should have (5, 6, 7, 8)",
+    ),
+    (
+        "RB",
+        DRAWN_TWICE,
+        evolve(STOPPED, finished=(False, False), queue=((8, 0, 3),)),
+        "slot 0 has (5, 6, 7, 8), known or proposed, should have (5, 6, 7, 8, 9)",
+    ),
+    (
+        "SNAP",
+        FLYING,
+        evolve(FLYING, flights=(*(FLYING.flights or ())[:1], (False, ((0, 3, 1, False),), ()))),
+        "a step in flight has (0, 3, 1, False), should have that of its dispatch: ((0, 3, 1, True)",
+    ),
+    (
+        "SNAP",
+        FLYING,
+        PAGE_KEPT,
+        "a step in flight has slots [0], should have [0, 1]",
+    ),
+    (
+        "SNAP",
+        FLYING,
+        evolve(OLDEST_DELIVERED, flights=((False, ((0, 2, 1, False),), ()),)),
+        "a step in flight has (0, 2, 1, False), should have that of its dispatch",
+    ),
+    (
+        "HELD",
+        PAGE_KEPT,
+        evolve(
+            PAGE_KEPT,
+            used=(True, True),
+            rows=((0, 1), (3, INVALID)),
+            counts=(1, 1, 0, 1),
+            allocated=(4, 1),
+        ),
+        "a row names page 3, should not: 1 steps in flight name it",
+    ),
+    (
+        "HELD",
+        FLYING,
+        evolve(FLYING, held=(2, 2, 0, 0)),
+        "0 steps in flight name page 3, should be 1",
+    ),
+    (
+        "HELD",
+        HELD_IDLE,
+        evolve(
+            HELD_IDLE,
+            indexed=((3, 5, 6), (), (), ()),
+            rows=((0, 1), (2, INVALID)),
+            counts=(1, 1, 1, 0),
+            allocated=(3, 2),
+        ),
+        "a row names page 2, should not: 1 steps in flight name it",
+    ),
 )
 
 
@@ -399,6 +573,25 @@ BAD_STEPS = (
             evolve(ALONE, tokens=(TOKENS, ())),
             ALONE,
             id="a token that was drawn before is replayed",
+        ),
+        pytest.param(FLYING, OLDEST_DELIVERED, id="deliver"),
+        pytest.param(DRAWN, DELIVERED, id="deliver a token"),
+        pytest.param(DELIVERED, NEXT_ALONE, id="dispatch a queued token"),
+        pytest.param(DRAWN, NEXT_OPEN, id="dispatch a token that is drawn and not known"),
+        pytest.param(NEXT_OPEN, NEXT_ALONE, id="deliver a token that has its position in a step"),
+        pytest.param(NEXT_OPEN, DRAWN_TWICE, id="retire"),
+        pytest.param(DRAWN_TWICE, STOPPED, id="deliver the end of a sequence before a later step"),
+        pytest.param(
+            HELD_IDLE,
+            evolve(
+                HELD_IDLE,
+                rows=((0, 1), (0, 2)),
+                counts=(2, 1, 1, 0),
+                allocated=(3, 4),
+                written=(3, 4),
+                committed=(3, 4),
+            ),
+            id="hit an idle page that a step in flight names",
         ),
     ],
 )
@@ -449,6 +642,12 @@ def test_every_predicate_has_a_bad_view() -> None:
         evolve(GOOD, first_page=(-1, 99)),
         evolve(GOOD, indexed=((9,), (-1, 7), (3,) * 99, ()), contexts=(-1, 99)),
         evolve(GOOD, queue=((1, -1, -1), (1, 0, -1), (1, 0, 99))),
+        evolve(
+            GOOD,
+            flights=((False, (), ()), (True, ((9, -1, -5, True), (-1, 0, 9, False)), (9, -1))),
+            held=(-1, 9, 0, 0),
+            committed=(-1, 9),
+        ),
     ],
 )
 def test_no_view_is_too_bad_to_be_judged(view: View) -> None:
@@ -481,9 +680,22 @@ def test_what_is_not_shown_is_not_checked() -> None:
     """A view without counts and cells is judged by the clauses that need neither, and says so."""
     shown = evolve(GOOD, counts=None, cells=None, outputs=None)
     wrong = evolve(shown, rows=((0, 0), NONE), tokens=((1,), ()))
-    hidden = ("CONS", "UAF", "RC", "PC", "CHAIN", "CONTENT", "READ", "OUT", "FRAME", "EVICT", "RB")
+    of_states = (
+        "CONS",
+        "UAF",
+        "RC",
+        "PC",
+        "CHAIN",
+        "CONTENT",
+        "READ",
+        "OUT",
+        "SNAP",
+        "SETTLED",
+        "FENCE",
+    )
+    hidden = (*of_states, "FRAME", "EVICT", "RB", "HELD")
 
-    assert () == clauses.not_checked(evolve(INDEXED, committed=(3, 0), proposed=((), ())))
+    assert () == clauses.not_checked(HELD_IDLE)
     assert hidden == clauses.not_checked(shown)
     assert [] == list(clauses.violations(shown))
     assert {"ROW", "LEN", "Q", "SHARE"} == {clause for clause, _ in clauses.violations(wrong)}

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 from attrs import evolve
-from spec_tools import INDEXING as MACHINE
+from spec_tools import FLYING as MACHINE
 from spec_tools import climb_in, geometry, limits, span
 
 from spec import ladder
@@ -18,6 +18,8 @@ from spec.machines.actions import (
     Assign,
     Clone,
     Commit,
+    Deliver,
+    Dispatch,
     Drop,
     Enqueue,
     Evict,
@@ -34,6 +36,7 @@ from spec.machines.actions import (
     Release,
     Replay,
     Reserve,
+    Retire,
     Round,
     Sample,
     Share,
@@ -57,11 +60,12 @@ from spec.vocabulary.errors import (
     BatchRefused,
     CapacityRefused,
     Family,
+    FlightRefused,
     RequestRefused,
     SlotRefused,
 )
 
-SERVING = ladder.machine("admission", "preemption", "window", "prefix")
+SERVING = ladder.machine("admission", "preemption", "window", "prefix", "flights")
 SIZES = geometry(pages=6, page_size=2, slots=2, pages_per_seq=4)
 SHORT = Params(max_new=1)
 LONG = Params(max_new=4)
@@ -131,6 +135,11 @@ def full() -> State:
     """Both slots are used, five of six pages taken."""
     state = climb(waiting(), Reserve(1), Assign(1, (1, 2, 3, 4), LONG, request=1))
     return climb(state, Allocate(span(1, 0, 4)), Write(span(1, 0, 4)), Allocate(span(0, 3, 6)))
+
+
+def flying() -> State:
+    """A step in flight writes the first token of slot 0, one of three, and draws nothing."""
+    return climb(assigned(), Dispatch(((0, 1),)))
 
 
 CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
@@ -268,6 +277,24 @@ CASES: dict[Reason, tuple[Callable[[], State], Action, type[Refused], str]] = {
         Prefill((ask(0),)),
         RequestRefused,
         "saw 0, allowed an unused request id",
+    ),
+    Reason.IN_FLIGHT: (
+        flying,
+        Truncate(0, 1),
+        FlightRefused,
+        "saw 0, allowed a slot that no step in flight has",
+    ),
+    Reason.FLIGHTS_FULL: (
+        lambda: climb(flying(), Dispatch(((0, 1),)), Dispatch(((0, 1),))),
+        Dispatch(((0, 1),)),
+        FlightRefused,
+        "saw 3, allowed at most 2 steps in flight",
+    ),
+    Reason.NO_FLIGHT: (
+        flying,
+        Deliver(),
+        FlightRefused,
+        "saw 1, allowed a step in flight that has retired",
     ),
 }
 """For each reason a state, an action that is refused for it, its class, and its message."""
@@ -489,6 +516,12 @@ def short_of_a_page() -> State:
     return climb(state, Reserve(1), Assign(1, (1,), LONG, request=1))
 
 
+def flying_beside_a_queue() -> State:
+    """A step in flight writes the first token of slot 1, and slot 0 has a token in the queue."""
+    state = climb(waiting(), Reserve(1), Assign(1, (1, 2), LONG, request=1))
+    return climb(state, Dispatch(((1, 1),)))
+
+
 FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
     (empty, Append(2, (1,)), {Reason.SLOT_RANGE}),
     (empty, Append(0, (1,)), {Reason.SLOT_UNUSED}),
@@ -662,6 +695,76 @@ FURTHER: tuple[tuple[Callable[[], State], Action, set[Reason]], ...] = (
         lambda: served(Submit(ask(1)), Reserve(0), Assign(0, (1,), LONG, request=1)),
         Admit(),
         {Reason.CHOICE_TAKEN},
+    ),
+    (assigned, Dispatch(((2, 1),)), {Reason.SLOT_RANGE}),
+    (assigned, Dispatch(((0, 1), (1, 1))), {Reason.SLOT_UNUSED}),
+    (assigned, Dispatch(((0, 1), (0, 1))), {Reason.BATCH_POSITIONS}),
+    (assigned, Dispatch(((0, 0),)), {Reason.BATCH_POSITIONS}),
+    (reserved, Dispatch(((0, 1),)), {Reason.SLOT_EMPTY}),
+    (ended, Dispatch(((0, 1),)), {Reason.SLOT_FINISHED}),
+    (waiting, Dispatch(()), {Reason.QUEUE_EMPTY}),
+    (
+        lambda: climb(assigned(), Allocate(span(0, 0, 2))),
+        Dispatch(((0, 1),)),
+        {Reason.UNWRITTEN},
+    ),
+    (
+        lambda: climb(assigned(), Propose(0, (8,)), Purge(0)),
+        Dispatch(((0, 1),)),
+        {Reason.PROPOSED},
+    ),
+    (written, Dispatch(((0, 1),)), {Reason.BATCH_UNKNOWN}),
+    (
+        lambda: climb(reserved(), Assign(0, (1, 2), SHORT, request=0), Dispatch(((0, 2),))),
+        Dispatch(((0, 1),)),
+        {Reason.TOO_LONG},
+    ),
+    (longer_than_a_ring, Dispatch(((0, 3),)), {Reason.TOO_LONG}),
+    (lambda: assigned(machine(SIZES, round_tokens=2)), Dispatch(((0, 3),)), {Reason.BATCH_WIDTH}),
+    (short_of_a_page, Dispatch(((1, 1),)), {Reason.OUT_OF_PAGES}),
+    (
+        lambda: climb(waiting(), Enqueue(0, 8), Reserve(1), Assign(1, (1,), LONG, request=1)),
+        Dispatch(((1, 1),)),
+        {Reason.QUEUE_FULL},
+    ),
+    (
+        lambda: climb(
+            empty(),
+            *(
+                step
+                for number in (0, 1)
+                for step in (Prefill((ask(number, params=SHORT),)), Free(0))
+            ),
+            *(Reserve(1), Assign(1, (1,), LONG, request=2)),
+        ),
+        Dispatch(((1, 1),)),
+        {Reason.OUTPUTS_FULL},
+    ),
+    (assigned, Retire(), {Reason.NO_FLIGHT}),
+    (lambda: climb(flying(), Retire()), Retire(), {Reason.NO_FLIGHT}),
+    (assigned, Deliver(), {Reason.NO_FLIGHT}),
+    (flying, Append(0, (1,)), {Reason.IN_FLIGHT}),
+    (flying, Enqueue(0, 7), {Reason.IN_FLIGHT}),
+    (flying, Propose(0, (8,)), {Reason.IN_FLIGHT}),
+    (flying, Replay(0, (7,)), {Reason.IN_FLIGHT}),
+    (flying, Allocate(((0, 1),)), {Reason.IN_FLIGHT}),
+    (flying, Write(()), {Reason.IN_FLIGHT}),
+    (flying, Prefill((ask(1),)), {Reason.IN_FLIGHT}),
+    (flying_beside_a_queue, Round(), {Reason.IN_FLIGHT}),
+    (flying_beside_a_queue, MixedRound(()), {Reason.IN_FLIGHT}),
+    (lambda: climb(flying(), Retire()), Commit(0, 1), {Reason.IN_FLIGHT}),
+    (lambda: climb(flying(), Retire()), Clone(0, choice=1), {Reason.IN_FLIGHT}),
+    (lambda: climb(flying_beside_a_queue(), Free(1)), Clone(0, 1, 1), {Reason.IN_FLIGHT}),
+    (lambda: climb(flying_beside_a_queue(), Free(1)), Clone(0, None, 1), {Reason.NO_FREE_SLOT}),
+    (lambda: climb(flying_beside_a_queue(), Free(1)), Reserve(1), {Reason.IN_FLIGHT}),
+    (lambda: climb(flying_beside_a_queue(), Free(1)), Reserve(), {Reason.NO_FREE_SLOT}),
+    (
+        lambda: served(
+            *(Reserve(0), Assign(0, (1, 2, 3), LONG, request=0), Dispatch(((0, 1),))),
+            Submit(ask(1)),
+        ),
+        Admit(),
+        {Reason.IN_FLIGHT},
     ),
 )
 """Every further pair of action and reason: a state, an action, and all of its reasons."""

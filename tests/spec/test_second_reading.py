@@ -16,7 +16,7 @@ from spec_tools import geometry, limits, sequence, span
 
 from spec import fields, ladder, stats, view
 from spec.machines import actions as act
-from spec.machines import naive, prefix, scheduling
+from spec.machines import flights, naive, prefix, scheduling
 from spec.machines.actions import Action
 from spec.machines.window import first_visible
 from spec.state import State
@@ -33,7 +33,7 @@ from spec.vocabulary import (
 )
 from spec.vocabulary.capacity import COPIES, RESERVATIONS
 
-FEW, HISTORIES, MOST, STEPS = 120, 1400, 5600, 60
+FEW, HISTORIES, MOST, STEPS = 160, 1400, 5600, 60
 CACHING = ladder.whole()
 Outcome = tuple[type, frozenset[Reason]]
 """An action and the reasons for which it was refused; none if it was done."""
@@ -45,12 +45,14 @@ class Odds:
 
     index: the sixths of the others that are actions on the index, where one matters. any: whether a
     sixth are actions with any values. long: whether prompts of slots have room for many tokens.
+    flying: the sixths that begin or end steps in flight.
     """
 
     waiting: int
     index: int
     any: bool
     long: bool
+    flying: int
 
 
 def begin(rng: Random) -> tuple[State, SecondReading, Odds]:
@@ -92,6 +94,7 @@ def begin(rng: Random) -> tuple[State, SecondReading, Odds]:
         index=6 if alone else one_of(rng, 0, 2, 4),
         any=not alone and one_of(rng, 0, 1) > 0,
         long=one_of(rng, 0, 1) > 0,
+        flying=one_of(rng, 0, 0, 3, 4, 4),
     )
     cleanup = rng.choice(list(CleanupMode))
     state = CACHING.initial(sizes, given, cleanup, capacity)
@@ -106,13 +109,19 @@ def drawn(state: State, rng: Random, number: int, odds: "Odds") -> Action:
         return act.Admit() if one_of(rng, 0, 1) else act.Submit(submitted)
     if kind == 5 and odds.any:
         return _any(state, rng, number)
+    if rng.randrange(6) < odds.flying and (flown := _flown(state, rng)):
+        return flown
     if None in state.sequences and len(state.queue) == state.limits.queue and one_of(rng, 0, 1):
         prefill = act.Prefill((request_of(state, rng, number),))
         return rng.choice((act.Clone(state.queue[0].slot, None, number), prefill))
     decoding = [slot for slot in state.live if state.details[slot]]
     if state.capacity.ring and decoding and one_of(rng, 0, 0, 1):
         return _in_ring(state, rng, rng.choice(decoding))
-    drafting = [slot for slot, drafts in enumerate(state.proposed) if drafts]
+    drafting = [
+        slot
+        for slot, drafts in enumerate(state.proposed)
+        if drafts and (mistaken(rng) or not flights.parts_of(state, slot))
+    ]
     if drafting and one_of(rng, 0, 1):
         return _drafted(state, rng, rng.choice(drafting))
     if rng.randrange(6) < odds.index and (of_index := _of_index(state, rng, number)):
@@ -140,6 +149,10 @@ def _proposed(state: State, rng: Random, number: int, odds: "Odds") -> Action:
     if isinstance(action, act.Assign) and mistaken(rng):
         request, choice = rng.choice(_names(state))
         return evolve(action, request=request, choice=choice)
+    if odds.flying and isinstance(action, act.Assign) and one_of(rng, 0, 1):
+        first, _ = naive.generate(action.prompt, Params(max_new=one_of(rng, 1, 2)))
+        most = max(1, state.geometry.max_len - len(action.prompt))
+        return evolve(action, params=Params(max_new=most, stops=(first[-1:],)))
     if odds.long and isinstance(action, act.Assign):
         most = max(1, state.geometry.max_len - len(action.prompt))
         return evolve(action, params=Params(max_new=most, seed=number))
@@ -166,6 +179,37 @@ def _mixed(state: State, rng: Random) -> act.MixedRound:
         slot = rng.randrange(-1, state.geometry.slots + 1)
         chunks.append((slot, one_of(rng, 0, 1, 2)))
     return act.MixedRound(tuple(chunk for chunk in chunks if chunk[1] >= 0))
+
+
+def _flown(state: State, rng: Random) -> Action | None:
+    """The oldest step goes on, or another one begins: mostly with what its slots can write.
+
+    None if no slot has anything to write, but for a mistake.
+    """
+    retired = sum(flight.retired for flight in state.flights)
+    if (one_of(rng, 0, 0, 1) and len(state.flights) > retired) or mistaken(rng):
+        return act.Retire()
+    if (one_of(rng, 0, 1) and retired) or mistaken(rng):
+        return act.Deliver()
+    left = {
+        slot: flights.reach(state, slot) - held.allocated
+        for slot, held in enumerate(state.sequences)
+        if held is not None
+    }
+    slots = [slot for slot in left if (left[slot] > 0 and slot in state.live) or mistaken(rng)]
+    rng.shuffle(slots)
+    waiting = {queued.slot for queued in state.queue}
+    if len(state.queue) == state.limits.queue:
+        slots.sort(key=waiting.__contains__)
+    chunks = [
+        (slot, one_of(rng, left[slot], left[slot], 1) + mistaken(rng) - mistaken(rng))
+        for slot in slots[: one_of(rng, 1, 2, 4)]
+    ]
+    if mistaken(rng):
+        chunks.append((rng.randrange(-1, state.geometry.slots + 1), one_of(rng, 0, 1)))
+    if not chunks and not mistaken(rng):
+        return None
+    return act.Dispatch(tuple(chunk for chunk in chunks if chunk[1] >= 0))
 
 
 def _preempted(state: State, rng: Random) -> act.Preempt | act.Replay:
@@ -368,6 +412,8 @@ def _drafted(state: State, rng: Random, slot: int) -> Action:
     """Drafts of a slot leave the queue, get cells, are written, committed or cut."""
     if any(queued.slot == slot for queued in state.queue):
         return rng.choice((act.Purge(slot), act.Pack()))
+    if sequence(state, slot).written > state.committed[slot] and one_of(rng, 0, 1):
+        return act.Commit(slot, sequence(state, slot).written - one_of(rng, 0, 0, 1))
     return _of_one(state, rng, slot)
 
 

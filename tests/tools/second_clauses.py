@@ -7,6 +7,7 @@ could be read in several ways, the docstring says how it is read.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Final
 
 from spec.cells import POISON
@@ -109,6 +110,28 @@ def cells_of(view: View, page: int) -> list[object]:
     """What the cells of a page hold; nothing if they are hidden."""
     size = view.geometry.page_size
     return list((view.cells or ())[page * size : (page + 1) * size])
+
+
+def open_steps(view: View, slot: int) -> list[range]:
+    """The positions that each step in flight has of the sequence of a slot, oldest first."""
+    return [
+        range(first, first + count)
+        for _, parts, _ in view.flights or ()
+        for other, first, count, _ in parts
+        if other == slot
+    ]
+
+
+def heard(view: View, slot: int) -> Tokens:
+    """What the host knows of the text of a slot: of one in a step, the known tokens alone."""
+    if open_steps(view, slot):
+        return () if view.tokens is None else view.tokens[slot]
+    return text(view, slot)
+
+
+def in_a_step(view: View, slot: int, position: int) -> bool:
+    """Whether a step in flight has a position of a slot."""
+    return any(position in positions for positions in open_steps(view, slot))
 
 
 # Clauses of one view.
@@ -297,20 +320,63 @@ def chain(view: View) -> bool:
     return any(len(key) - 1 > size and key[:-size] not in keys for key in keys)
 
 
+def snap(view: View) -> bool:
+    """Step by step: none has retired before an older one, and a slot goes on where it stopped."""
+    assert view.flights is not None
+    late = [number for number, (retired, _, _) in enumerate(view.flights) if not retired]
+    if any(retired for retired, _, _ in view.flights[min(late, default=0) :] if late):
+        return True
+    for slot in slots(view):
+        steps = open_steps(view, slot)
+        if any(step.start != older.stop for older, step in pairwise(steps)):
+            return True
+    return False
+
+
+def settled(view: View) -> bool:
+    """Slot by slot: the oldest step has the first cell that is not delivered; SNAP says the order.
+
+    A row names a page of the index only if each of its cells is committed.
+    """
+    size = view.geometry.page_size
+    return any(
+        committed(view, slot) > step.start
+        for slot in slots(view)
+        for step in open_steps(view, slot)[:1]
+    ) or any(
+        not full(view, slot, index)
+        for slot in used(view)
+        for index, page in enumerate(view.rows[slot][: view.geometry.max_len // size])
+        if page in index_of(view)
+    )
+
+
+def fence(view: View) -> bool:
+    """A slot that is only held has the sequence that ended, or none."""
+    assert view.flights is not None
+    assert view.finished is not None
+    return any(
+        slot in used(view) and not view.finished[slot]
+        for _, _, kept in view.flights
+        for slot in kept
+    )
+
+
 # Clauses of a step.
 
 
 def wx(before: View, after: View) -> bool:
     """Each position that a sequence writes, as it goes on: others may clone one that began.
 
-    A page that the index has before and after, under one key, is hit: it is not written at all. So
-    is a whole page that a sequence begins with, and that another has before and after.
+    An entry for no page of the pool counts as one for a page. A page that the index has before and
+    after, under one key, is hit: it is not written at all. So is a whole page that a sequence
+    begins with, and that another has before and after.
     """
     size = before.geometry.page_size
     for slot in going_on(before, after):
         for position in range(written(before, slot), written(after, slot)):
-            page = page_of(after, slot, position)
-            if page is None:
+            page = next(iter(after.rows[slot][position // size :]), INVALID)
+            if page == INVALID:
                 continue
             key = index_of(before).get(page)
             others = owners(before, page) & owners(after, page) - {slot}
@@ -367,11 +433,13 @@ def rb(before: View, after: View) -> bool:
 def wrongly_accepted(before: View, after: View, slot: int) -> bool:
     """Whether a slot with drafts has further known tokens that are not the first of them.
 
-    Nothing follows a draft but a draft, and the rest of them stay.
+    Nothing follows a draft but a draft, and the rest of them stay, unless the sequence has ended.
     """
     assert before.tokens is not None
     assert before.proposed is not None
     assert after.tokens is not None
+    if after.finished is not None and after.finished[slot]:
+        return False
     further = len(after.tokens[slot]) > len(before.tokens[slot])
     return further and before.proposed[slot] != () and text(before, slot) != text(after, slot)
 
@@ -436,18 +504,20 @@ def queue_across(before: View, after: View) -> bool:
     return any(
         unqueued(before, after, slot, position)
         for slot in used(after)
-        for position in range(len(text(before, slot)), len(text(after, slot)))
+        for position in range(len(heard(before, slot)), len(heard(after, slot)))
     )
 
 
 def spent(after: View, one: QueueEntry) -> bool:
-    """Whether a queued token is written, or is no token any more of a sequence that goes on."""
+    """Whether a queued token is written or in a step, or is no token of one that goes on."""
     assert after.finished is not None
     token, slot, position = one
     if slot not in used(after) or after.finished[slot]:
         return True
     known = text(after, slot)
-    return position < written(after, slot) or position >= len(known) or known[position] != token
+    if position < written(after, slot) or in_a_step(after, slot, position):
+        return True
+    return position >= len(known) or known[position] != token
 
 
 def handed_out(before: View, after: View) -> bool:
@@ -472,21 +542,24 @@ def unqueued(before: View, after: View, slot: int, position: int) -> bool:
     """Whether a new token, not written, should wait in the queue and does not.
 
     Neither the prompt of a slot that was in use waits, nor the token that ends a sequence. What is
-    replayed does not wait: it comes where nothing waited, in a step that writes no cell of the
-    slot. A clone has what its parent had: what is not queued for the one is not queued for the
-    other.
+    replayed does not wait: it comes where nothing waited and no step is in flight, and no cell of
+    the slot is written. Nor does what a step in flight has already. A clone has what its parent
+    had: what is not queued for the one is not queued for the other.
     """
     assert before.tokens is not None
     assert after.tokens is not None
     assert after.queue is not None
     assert after.finished is not None
-    token = text(after, slot)[position]
+    token = heard(after, slot)[position]
     if (token, slot, position) in after.queue or position < written(after, slot):
+        return False
+    if in_a_step(after, slot, position):
         return False
     if after.finished[slot] or (before.used[slot] and before.tokens[slot] == ()):
         return False
     if before.used[slot]:
-        return waits(before, slot) or written(before, slot) != written(after, slot)
+        flying = open_steps(before, slot) != []
+        return flying or waits(before, slot) or written(before, slot) != written(after, slot)
     return not any(
         before.tokens[parent] == after.tokens[slot] and (token, parent, position) not in after.queue
         for parent in used(before)
@@ -508,6 +581,50 @@ def outputs_across(before: View, after: View) -> bool:
     return left and after.outputs[: len(before.outputs)] != before.outputs
 
 
+def snap_across(before: View, after: View) -> bool:
+    """Each step that stays has its slots, and those with positions have the ones they had.
+
+    As many as there are fewer were delivered, the oldest ones. A slot may come to be only held.
+    """
+    assert before.flights is not None
+    assert after.flights is not None
+    delivered = len(before.flights) - len(after.flights)
+    for number, (_, parts, kept) in enumerate(after.flights):
+        older = number + max(0, delivered)
+        if older >= len(before.flights):
+            continue
+        _, parts_before, kept_before = before.flights[older]
+        if not set(parts) <= set(parts_before):
+            return True
+        if {slot for slot, *_ in parts}.union(kept) != {slot for slot, *_ in parts_before}.union(
+            kept_before
+        ):
+            return True
+    return False
+
+
+def held_across(before: View, after: View) -> bool:
+    """Page by page, if a step in flight names it: no row begins to, but by a hit; it stays named.
+
+    Where there are fewer steps than before some are delivered, and the number may fall.
+    """
+    assert before.held is not None
+    assert after.held is not None
+    assert before.counts is not None
+    assert before.flights is not None
+    assert after.flights is not None
+    for page in pages(before):
+        key = index_of(before).get(page)
+        hit = key is not None and index_of(after).get(page) == key
+        free = before.counts[page] == 0 and before.held[page] != 0
+        if free and names(after, page) and not names(before, page) and not hit:
+            return True
+        delivered = len(after.flights) < len(before.flights)
+        if after.held[page] < before.held[page] and not delivered:
+            return True
+    return False
+
+
 STATE: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View], bool]]]] = {
     "CONS": (("counts",), cons),
     "UAF": (("counts",), uaf),
@@ -522,6 +639,9 @@ STATE: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View], bool]]]] = {
     "OUT": (("outputs",), outputs),
     "PC": (("indexed", "contexts", "tokens", "cells"), prefixes),
     "CHAIN": (("indexed",), chain),
+    "SNAP": (("flights",), snap),
+    "SETTLED": (("flights", "committed"), settled),
+    "FENCE": (("flights", "finished"), fence),
 }
 """What a clause of one view needs to be shown, and its reading."""
 
@@ -533,6 +653,8 @@ STEP: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View, View], bool]]]] 
     "EVICT": (("indexed",), evict),
     "FRAME": (("written", "tokens", "cells"), frame),
     "RB": (("allocated", "written", "committed", "tokens", "proposed"), rb),
+    "SNAP": (("flights",), snap_across),
+    "HELD": (("flights", "held", "counts"), held_across),
 }
 """The same of the clauses of a step."""
 
@@ -612,8 +734,61 @@ def queued_again(before: View, after: View) -> bool:
     if before.queue is None or after.queue is None or before.tokens is None:
         return False
     return any(
-        one not in before.queue and one[1] in used(before) and one[2] < len(text(before, one[1]))
+        one not in before.queue and one[1] in used(before) and one[2] < len(heard(before, one[1]))
         for one in after.queue
+    )
+
+
+def misplaced(view: View) -> bool:
+    """SNAP: the steps of a slot have other positions than its cells that are not delivered.
+
+    Those of the steps that have retired are written, and no others.
+    """
+    if None in (view.flights, view.allocated, view.written, view.committed):
+        return False
+    assert view.flights is not None
+    assert view.allocated is not None
+    for slot in used(view):
+        steps = [
+            (retired, range(first, first + count))
+            for retired, parts, _ in view.flights
+            for other, first, count, _ in parts
+            if other == slot
+        ]
+        every = [at for _, step in steps for at in step]
+        done = [at for retired, step in steps if retired for at in step]
+        start = committed(view, slot)
+        if steps and (
+            every != list(range(start, view.allocated[slot]))
+            or done != list(range(start, written(view, slot)))
+        ):
+            return True
+    return False
+
+
+def not_held(view: View) -> bool:
+    """HELD: a step in flight has a position in a page, and none names that page."""
+    return view.held is not None and any(
+        page is not None and view.held[page] == 0
+        for slot in used(view)
+        for step in open_steps(view, slot)
+        for page in (page_of(view, slot, position) for position in step)
+    )
+
+
+def queued_beside_a_step(view: View) -> bool:
+    """Q: a token waits, and a step in flight has its position: it is consumed twice."""
+    return any(in_a_step(view, slot, position) for _, slot, position in view.queue or ())
+
+
+def done_again(before: View, after: View) -> bool:
+    """SNAP: a step that has retired has not any more."""
+    if before.flights is None or after.flights is None:
+        return False
+    over = max(0, len(before.flights) - len(after.flights))
+    return any(
+        old[0] and not new[0]
+        for old, new in zip(before.flights[over:], after.flights, strict=False)
     )
 
 
@@ -621,6 +796,9 @@ UNASKED: Final[Mapping[Callable[[View], bool], str]] = {
     appended_to: "SHARE",
     outside_the_pool: "ROW",
     cells_missing: "READ",
+    misplaced: "SNAP",
+    not_held: "HELD",
+    queued_beside_a_step: "Q",
 }
 """Parts of clauses of a view that the specification does not ask."""
 
@@ -628,5 +806,6 @@ UNASKED_ACROSS: Final[Mapping[Callable[[View, View], bool], str]] = {
     outputs_replaced: "OUT",
     no_output: "OUT",
     queued_again: "Q",
+    done_again: "SNAP",
 }
 """The same of a step."""

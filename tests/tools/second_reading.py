@@ -19,6 +19,7 @@ from spec.machines.actions import Action
 from spec.table import Batch
 from spec.vocabulary import (
     INVALID,
+    LAG,
     Capacity,
     CleanupMode,
     FinishReason,
@@ -62,6 +63,29 @@ class Held:
         return self.tokens + self.drafts
 
 
+@define
+class Work:
+    """What a step does with a sequence: its cells from `start` to before `stop`, perhaps a draw.
+
+    pages: those of its row at the dispatch.
+    """
+
+    slot: int
+    owner: Held
+    start: int
+    stop: int
+    draws: bool
+    pages: frozenset[int]
+
+
+@define
+class Step:
+    """A step that is dispatched and not delivered. done: whether the device has done it."""
+
+    works: list[Work]
+    done: bool = False
+
+
 class SecondReading:
     """The whole machine: `reasons` says why an action is refused, `take` does it."""
 
@@ -70,11 +94,13 @@ class SecondReading:
     ) -> None:
         self.geometry, self.limits = geometry, limits
         self.cleanup, self.capacity = cleanup, capacity
+        self.steps: list[Step] = []
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew. owners: the slots whose rows name each page. cells: by (page, offset).
+        """Begin anew, but for the steps in flight.
 
+        owners: the slots whose rows name each page. cells: by (page, offset).
         rounds: those that the last Generate did, and why another one of them was refused. index:
         the key of each page of the index, a context and tokens. since: when the idle pages became
         idle, by a clock that counts releases. totals: of the index, by the names of the
@@ -97,13 +123,52 @@ class SecondReading:
 
     @property
     def spare(self) -> list[int]:
-        """The pages without an owner, free or idle, lowest first."""
-        return [page for page, owners in enumerate(self.owners) if not owners]
+        """The pages without an owner that no step in flight names, free or idle, lowest first."""
+        named = self.named
+        return [page for page, owners in enumerate(self.owners) if not owners and page not in named]
+
+    @property
+    def named(self) -> set[int]:
+        """The pages that steps in flight name."""
+        return {page for step in self.steps for work in step.works for page in work.pages}
+
+    @property
+    def idle(self) -> list[int]:
+        """The pages of the index that can be taken."""
+        return [page for page in self.spare if page in self.index]
 
     @property
     def free_slots(self) -> list[int]:
-        """The unused slots, lowest first."""
-        return [slot for slot in range(self.geometry.slots) if slot not in self.slots]
+        """The unused slots that no step in flight has, lowest first."""
+        return [
+            slot
+            for slot in range(self.geometry.slots)
+            if slot not in self.slots and not self.keeps(slot)
+        ]
+
+    # Steps in flight.
+
+    def keeps(self, slot: int) -> bool:
+        """Whether a step in flight has a slot, for a sequence that goes on or has ended."""
+        return any(work.slot == slot for step in self.steps for work in step.works)
+
+    def goes_on(self, work: Work) -> bool:
+        """Whether the sequence of a step is in its slot, and has not ended."""
+        return self.slots.get(work.slot) is work.owner and work.owner.finished is None
+
+    def flying(self, slot: int) -> list[Work]:
+        """What steps in flight do with the sequence of a slot."""
+        works = [work for step in self.steps for work in step.works if work.slot == slot]
+        return [work for work in works if self.goes_on(work)]
+
+    def coming(self, slot: int) -> int:
+        """The tokens of a slot once every step in flight is delivered, if nothing ends it."""
+        return len(self.slots[slot].tokens) + sum(work.draws for work in self.flying(slot))
+
+    @property
+    def awaited(self) -> set[int]:
+        """The slots of which a drawn token is on its way to the host."""
+        return {slot for slot in self.slots if any(work.draws for work in self.flying(slot))}
 
     def width(self, allocated: int, reserved: int) -> int:
         """How many entries a row has, released ones included."""
@@ -152,7 +217,9 @@ class SecondReading:
         for slot, up in self.given_up(batch).items():
             for index in up:
                 left[self.slots[slot].row[index]].remove(slot)
-        return self.pages_of(batch) > sum(not owners for owners in left.values())
+        named = self.named
+        free = [page for page, owners in left.items() if not owners and page not in named]
+        return self.pages_of(batch) > len(free)
 
     def is_past_ring(self, cells: int) -> bool:
         """Whether a row of so many cells names more pages than a ring does."""
@@ -191,8 +258,9 @@ class SecondReading:
 
     def victim(self) -> int:
         """The idle page to take: the oldest one that nothing extends, or that nothing idle does."""
-        leaves = [page for page in self.since if not self.is_extended(page, self.index)]
-        leaves = leaves or [page for page in self.since if not self.is_extended(page, self.since)]
+        idle = self.idle
+        leaves = [page for page in idle if not self.is_extended(page, self.index)]
+        leaves = leaves or [page for page in idle if not self.is_extended(page, idle)]
         return min(leaves, key=lambda page: (self.since[page], page))
 
     def is_extended(self, page: int, others: Iterable[int]) -> bool:
@@ -312,17 +380,37 @@ class SecondReading:
 
     def _may_reserve(self, action: act.Reserve) -> Iterator[Condition]:
         yield from self._unused(action.slot)
+        yield 3, Reason.IN_FLIGHT, self._kept(action.slot), ()
+
+    def _kept(self, slot: object) -> bool:
+        """Whether a step in flight has a slot that is named."""
+        return slot is not None and self.keeps(as_slot(slot))
+
+    def _waits(self, order: int, *slots: int) -> Iterator[Condition]:
+        """Whether a step in flight has the sequence of one of these slots."""
+        yield order, Reason.IN_FLIGHT, lambda: any(self.flying(slot) for slot in slots), ()
+
+    def _queue_lacks(self, more: int) -> bool:
+        """Whether the queue has no room for more tokens beside those that are on their way."""
+        return len(self.queue) + len(self.awaited) + more > self.limits.queue
 
     def _may_append(self, action: act.Append) -> Iterator[Condition]:
         slot, more = as_slot(action.slot), len(action.tokens)
         yield from self._extends(slot)
         yield 4, Reason.TOO_LONG, lambda: self._known(slot) + more > self.geometry.max_len, ()
+        yield from self._waits(5, slot)
 
     def _may_enqueue(self, action: act.Enqueue) -> Iterator[Condition]:
         slot = action.slot
         yield from self._extends(slot)
-        yield 4, Reason.TOO_LONG, lambda: self._ends(slot, self._known(slot) + 1), ()
-        yield 4, Reason.QUEUE_FULL, len(self.queue) + 1 > self.limits.queue, ()
+        long, full = Reason.TOO_LONG, Reason.QUEUE_FULL
+
+        def flying() -> bool:
+            return bool(self.flying(slot)) and self._known(slot) < self.geometry.max_len
+
+        yield 4, long, lambda: self._ends(slot, self._known(slot) + 1), ()
+        yield 4, full, self._queue_lacks(1), ()
+        yield 5, Reason.IN_FLIGHT, flying, (long, full)
 
     def _may_propose(self, action: act.Propose) -> Iterator[Condition]:
         slot, queue = action.slot, Reason.QUEUE_FULL
@@ -332,8 +420,9 @@ class SecondReading:
 
         yield from self._live(slot)
         yield 4, Reason.TOO_LONG, lambda: length() > self.geometry.max_len, ()
-        yield 4, queue, len(self.queue) + len(action.tokens) > self.limits.queue, ()
+        yield 4, queue, self._queue_lacks(len(action.tokens)), ()
         yield 5, Reason.TOO_LONG, lambda: self._ends(slot, length()), (queue,)
+        yield from self._waits(6, slot)
 
     def _may_allocate(self, action: act.Allocate) -> Iterator[Condition]:
         batch, longest = action.batch, self.geometry.max_len
@@ -343,6 +432,7 @@ class SecondReading:
         yield 6, Reason.TOO_LONG, past, ()
         yield 7, Reason.TOO_LONG, lambda: self.gives_what_is_seen(batch), ()
         yield 8, Reason.OUT_OF_PAGES, lambda: self.lacks_pages(batch), ()
+        yield from self._waits(9, *by_slot(batch))
 
     def _may_end(self, action: act.Free | act.Purge) -> Iterator[Condition]:
         yield from self._used(as_slot(action.slot))
@@ -352,12 +442,14 @@ class SecondReading:
         yield from self._used(slot)
         yield 3, Reason.COMMITTED, lambda: length <= self.slots[slot].committed, ()
         yield 4, Reason.UNWRITTEN, lambda: length > self.slots[slot].written, ()
+        yield from self._waits(5, slot)
 
     def _may_truncate(self, action: act.Truncate) -> Iterator[Condition]:
         slot, length = action.slot, action.length
         yield from self._used(slot)
         yield 3, Reason.COMMITTED, lambda: length < self.slots[slot].committed, ()
         yield 4, Reason.TOO_LONG, lambda: length > self.slots[slot].allocated, ()
+        yield from self._waits(5, slot)
 
     def _may_release(self, action: act.Release) -> Iterator[Condition]:
         yield from self._used(action.slot)
@@ -404,7 +496,7 @@ class SecondReading:
         held, hit = self.slots[slot], range(len(found))
         length = len(found) * self.geometry.page_size
         wanted = set(range(self.width(length, held.reserved))) - set(hit) - held.row.keys()
-        idle = sum(page in self.since for page in found)
+        idle = sum(page in self.idle for page in found)
         return len(wanted) > len(self.spare) - idle + sum(index in held.row for index in hit)
 
     def _may_publish(self, action: act.Publish) -> Iterator[Condition]:
@@ -499,6 +591,7 @@ class SecondReading:
         yield 6, Reason.BATCH_POSITIONS, any_of(lambda held, at: at >= held.allocated), ()
         yield 6, Reason.BATCH_UNKNOWN, any_of(lambda held, at: at >= len(held.text)), ()
         yield 7, Reason.BATCH_QUEUED, not waiting.isdisjoint(entries), ()
+        yield 8, Reason.IN_FLIGHT, bool(self.steps), ()
 
     def _may_clone(self, action: act.Clone) -> Iterator[Condition]:
         slot, child = action.parent, action.child
@@ -521,8 +614,8 @@ class SecondReading:
         yield 4, Reason.OUT_OF_PAGES, wanted > len(self.spare), (proposed, empty, finished)
         taken = held.key is not None and (held.key[0], action.choice) in self.keys
         yield 4, Reason.CHOICE_TAKEN, taken, (proposed, unwritten)
-        full = len(self.queue) + pending > self.limits.queue
-        yield 4, Reason.QUEUE_FULL, full, (proposed, unwritten)
+        yield 4, Reason.QUEUE_FULL, self._queue_lacks(pending), (proposed, unwritten)
+        yield 5, Reason.IN_FLIGHT, bool(self.flying(slot)) or self._kept(child), ()
 
     def _seen(self, slot: int, before: int) -> bool:
         """Whether a query to come sees a position before `before`; one sees `window` positions."""
@@ -563,7 +656,7 @@ class SecondReading:
             for request in requests
             if one == request.id and choice < request.n_generations
         }
-        queue, outputs = len(self.queue) + choices, len(self.outputs) + choices
+        outputs = len(self.outputs) + choices
         yield 1, Reason.PREFILL_WIDTH, wide or tokens > self.limits.prefill_tokens, ()
         long = any(self.is_long(len(request.prompt), request.params) for request in requests)
         yield 2, Reason.TOO_LONG, long, ()
@@ -575,8 +668,9 @@ class SecondReading:
         yield 4, Reason.NO_FREE_SLOT, choices > len(self.free_slots), beside
         lacks = self.pages_of_prefill(requests) > len(self.spare)
         yield 4, Reason.OUT_OF_PAGES, lacks, ()
-        yield 4, Reason.QUEUE_FULL, queue > self.limits.queue, beside
+        yield 4, Reason.QUEUE_FULL, self._queue_lacks(choices), beside
         yield 4, Reason.OUTPUTS_FULL, outputs > self.limits.outputs, beside
+        yield 5, Reason.IN_FLIGHT, bool(self.steps) and not lacks, beside
 
     @property
     def _leaving(self) -> list[tuple[int, int, int]]:
@@ -639,6 +733,7 @@ class SecondReading:
         long, lacks = partial(self.gives_what_is_seen, batch), partial(self.lacks_pages, batch)
         yield order + 3, Reason.TOO_LONG, long, (outputs,)
         yield order + 4, Reason.OUT_OF_PAGES, lacks, (outputs,)
+        yield order + 5, Reason.IN_FLIGHT, bool(self.steps), ()
 
     def _may_preempt(self, action: act.Preempt) -> Iterator[Condition]:
         yield 1, Reason.NOT_LIVE, not self._going_on(action.request), ()
@@ -657,6 +752,7 @@ class SecondReading:
         yield 4, Reason.BATCH_QUEUED, any(waits == slot for _, waits, _ in self.queue), ()
         yield 5, Reason.PROPOSED, lambda: bool(self.slots[slot].drafts), ()
         yield 6, Reason.TOO_LONG, lambda: self._ends(slot, self._known(slot) + more), ()
+        yield from self._waits(7, slot)
 
     def _may_submit(self, action: act.Submit) -> Iterator[Condition]:
         request = action.request
@@ -682,6 +778,67 @@ class SecondReading:
             oldest = (self.waiting[0],)
             yield 2, Reason.OUT_OF_PAGES, self._overbooked(oldest), ()
             yield from self._prefillable(oldest, (Reason.OUT_OF_PAGES,))
+
+    def _may_dispatch(self, action: act.Dispatch) -> Iterator[Condition]:
+        names = [slot for slot, _ in action.chunks]
+        twice = len(names) > len(set(names)) or any(count < 1 for _, count in action.chunks)
+        wide = sum(count for _, count in action.chunks) > self.limits.round_tokens
+        yield 1, Reason.SLOT_RANGE, any(map(self._outside, names)), ()
+        yield 2, Reason.SLOT_UNUSED, any(slot not in self.slots for slot in names), ()
+        yield 2, Reason.BATCH_POSITIONS, twice, ()
+        if {*names} <= self.slots.keys():
+            still = [self.slots[slot] for slot in names if not self.flying(slot)]
+            drafts = any(held.drafts for held in still)
+            unwritten = any(held.written < held.allocated for held in still)
+            helds = [self.slots[slot] for slot in names]
+            yield 3, Reason.SLOT_EMPTY, any(held.key is None for held in helds), ()
+            yield 3, Reason.SLOT_FINISHED, any(held.finished is not None for held in helds), ()
+            yield 4, Reason.QUEUE_EMPTY, not action.chunks, ()
+            yield 5, Reason.UNWRITTEN, unwritten, ()
+            yield 6, Reason.PROPOSED, drafts, ()
+            yield 7, Reason.BATCH_UNKNOWN, lambda: self._runs_ahead(action), ()
+            yield 8, Reason.TOO_LONG, lambda: self._draws_on(action), ()
+            yield 9, Reason.BATCH_WIDTH, wide, ()
+            yield from self._step_lacks(action)
+
+    def _step_lacks(self, action: act.Dispatch) -> Iterator[Condition]:
+        """What a step takes, or its delivery may need, that is not there."""
+        batch, drawing = self._cells_of(action), self.awaited | self._draws_of(action)
+        waiting = [one for one in self.queue if one[1:] not in batch]
+        outputs, queue = len(self.outputs) + len(drawing), len(waiting) + len(drawing)
+        beside = (Reason.FLIGHTS_FULL, Reason.OUTPUTS_FULL, Reason.QUEUE_FULL)
+        yield 10, Reason.FLIGHTS_FULL, len(self.steps) > LAG, ()
+        yield 10, Reason.OUTPUTS_FULL, outputs > self.limits.outputs, ()
+        yield 10, Reason.QUEUE_FULL, queue > self.limits.queue, ()
+        yield 11, Reason.TOO_LONG, lambda: self.gives_what_is_seen(batch), beside
+        yield 12, Reason.OUT_OF_PAGES, lambda: self.lacks_pages(batch), beside
+
+    def _cells_of(self, action: act.Dispatch) -> tuple[tuple[int, int], ...]:
+        """The cells that a step takes: the next ones of each slot."""
+        return tuple(
+            (slot, self.slots[slot].allocated + more)
+            for slot, count in action.chunks
+            for more in range(count)
+        )
+
+    def _draws_of(self, action: act.Dispatch) -> set[int]:
+        """The slots whose last token, known or on its way, a step writes."""
+        batch = self._cells_of(action)
+        return {slot for slot, _ in action.chunks if (slot, self.coming(slot) - 1) in batch}
+
+    def _runs_ahead(self, action: act.Dispatch) -> bool:
+        """Whether a step has a position of which no token is known or on its way."""
+        return any(position >= self.coming(slot) for slot, position in self._cells_of(action))
+
+    def _draws_on(self, action: act.Dispatch) -> bool:
+        """Whether a step would draw a token after the last one of a limit."""
+        return any(self._ends(slot, self.coming(slot)) for slot in self._draws_of(action))
+
+    def _may_retire(self, _action: act.Retire) -> Iterator[Condition]:
+        yield 1, Reason.NO_FLIGHT, all(step.done for step in self.steps), ()
+
+    def _may_deliver(self, _action: act.Deliver) -> Iterator[Condition]:
+        yield 1, Reason.NO_FLIGHT, not any(step.done for step in self.steps[:1]), ()
 
     # Effects. Each is of an action that is not refused.
 
@@ -767,8 +924,8 @@ class SecondReading:
             self.kill(page)
         self.totals["removed"] += len(self.index)
         self.index, self.since = {}, {}
-        for held in self.slots.values():
-            held.stale = held.stale or held.written > 0
+        for slot, held in self.slots.items():
+            held.stale = held.stale or held.written > 0 or bool(self.flying(slot))
 
     def _assign(self, action: act.Assign) -> None:
         key = (action.request, action.choice)
@@ -806,11 +963,48 @@ class SecondReading:
         for slot, positions in by_slot(batch).items():
             held = self.slots[slot]
             for position in sorted(positions):
-                index, offset = divmod(position, self.geometry.page_size)
-                self.cells[held.row[index], offset] = tuple(held.text[: position + 1])
-                held.written += 1
+                self._fill(held, position)
                 if held.written <= len(held.tokens):
                     held.committed = held.written
+
+    def _fill(self, held: Held, position: int) -> None:
+        """Write the next cell of a sequence."""
+        index, offset = divmod(position, self.geometry.page_size)
+        self.cells[held.row[index], offset] = tuple(held.text[: position + 1])
+        held.written += 1
+
+    def _dispatch(self, action: act.Dispatch) -> None:
+        batch, drawing = self._cells_of(action), self._draws_of(action)
+        works = {slot: self.slots[slot].allocated for slot, _ in action.chunks}
+        self.queue = [one for one in self.queue if one[1:] not in batch]
+        self._allocate(batch)
+        step = Step([])
+        for slot, start in sorted(works.items()):
+            held = self.slots[slot]
+            pages = frozenset(held.row.values())
+            step.works.append(Work(slot, held, start, held.allocated, slot in drawing, pages))
+        self.steps.append(step)
+
+    def _retire(self, _action: act.Retire) -> None:
+        step = next(step for step in self.steps if not step.done)
+        step.done = True
+        for work in filter(self.goes_on, step.works):
+            for position in range(work.start, work.stop):
+                self._fill(work.owner, position)
+            if work.draws:
+                work.owner.drafts.append(self._token_after(work.owner))
+
+    def _deliver(self, _action: act.Deliver) -> None:
+        step = self.steps.pop(0)
+        for work in filter(self.goes_on, step.works):
+            held = work.owner
+            held.committed = work.stop
+            if work.draws:
+                self._hear(work.slot, held.drafts.pop(0))
+            if held.finished:
+                held.drafts.clear()
+                self._cut(work.slot, held.committed)
+        self._clean()
 
     def _end(self, slot: int) -> None:
         self.clock += 1
@@ -832,6 +1026,11 @@ class SecondReading:
         held = self.slots[slot]
         del held.drafts[max(0, length - len(held.tokens)) :]
         self._drop(slot, len(held.text))
+        self._cut(slot, length)
+
+    def _cut(self, slot: int, length: int) -> None:
+        """The cells of a slot from a length on are no more."""
+        held = self.slots[slot]
         held.allocated, held.written = length, min(held.written, length)
         self.clock += 1
         for index, page in list(held.row.items()):
@@ -913,14 +1112,23 @@ class SecondReading:
 
     def _draw(self, slot: int) -> None:
         """Draw the next token of a slot, which ends the sequence, or waits in the queue."""
+        self._hear(slot, self._token_after(self.slots[slot]))
+
+    def _token_after(self, held: Held) -> int:
+        """The token that a sequence draws after its text."""
+        assert held.params is not None
+        assert held.key is not None
+        word = 0
+        if held.params.temperature > 0:
+            for number in (held.params.seed, held.key[1], len(held.text)):
+                word = model.mix(word + number)
+        return model.next_token(tuple(held.text), word, self.geometry.window)
+
+    def _hear(self, slot: int, token: int) -> None:
+        """A drawn token is known: it ends the sequence, waits, or has its position in a step."""
         held = self.slots[slot]
         assert held.params is not None
         assert held.key is not None
-        position, word = len(held.tokens), 0
-        if held.params.temperature > 0:
-            for number in (held.params.seed, held.key[1], position):
-                word = model.mix(word + number)
-        token = model.next_token(tuple(held.tokens), word, self.geometry.window)
         held.tokens.append(token)
         drawn = held.tokens[held.prompt :]
         ends = [list(stop) for stop in held.params.stops]
@@ -930,8 +1138,8 @@ class SecondReading:
             held.finished = FinishReason.LIMIT
         if held.finished:
             self.outputs.append((*held.key, tuple(drawn), held.finished))
-        else:
-            self.queue.append((token, slot, position))
+        elif not self.flying(slot):
+            self.queue.append((token, slot, len(held.tokens) - 1))
 
     def _clean(self) -> None:
         unfinished = any(held.finished is None for held in self.slots.values())
@@ -975,12 +1183,26 @@ class SecondReading:
             "finished": tuple(held.finished is not None for held in helds),
             "queue": tuple(self.queue),
             "outputs": tuple(self.outputs),
+            "flights": tuple(map(self._shown_step, self.steps)),
+            "held": tuple(
+                sum(any(page in work.pages for work in step.works) for step in self.steps)
+                for page in range(sizes.pages)
+            ),
         }
+
+    def _shown_step(self, step: Step) -> tuple[object, ...]:
+        parts, kept = list[tuple[int, int, int, bool]](), list[int]()
+        for work in step.works:
+            if self.goes_on(work):
+                parts.append((work.slot, work.start, work.stop - work.start, work.draws))
+            else:
+                kept.append(work.slot)
+        return step.done, tuple(parts), tuple(kept)
 
     def statistics(self) -> dict[str, object]:
         """What an engine may show of itself, as the specification names it."""
         live = sorted(held.key for held in self.slots.values() if held.key is not None)
-        spare, idle = len(self.spare), len(self.since)
+        spare, idle = len(self.spare), len(self.idle)
         return {
             "active": len(self.slots),
             "pages_in_use": self.geometry.pages - spare,
@@ -1037,6 +1259,9 @@ CONDITIONS: Final[Mapping[type, Callable[[SecondReading, Any], Iterator[Conditio
     act.Replay: SecondReading._may_replay,
     act.Submit: SecondReading._may_submit,
     act.Admit: SecondReading._may_admit,
+    act.Dispatch: SecondReading._may_dispatch,
+    act.Retire: SecondReading._may_retire,
+    act.Deliver: SecondReading._may_deliver,
 }
 """The conditions of each action that may be refused."""
 EFFECTS: Final[Mapping[type, Callable[[SecondReading, Any], None]]] = {
@@ -1073,5 +1298,8 @@ EFFECTS: Final[Mapping[type, Callable[[SecondReading, Any], None]]] = {
     act.Generate: SecondReading._generate,
     act.Submit: lambda reading, action: reading.waiting.append(action.request),
     act.Admit: lambda reading, _: reading._let_in(),
+    act.Dispatch: SecondReading._dispatch,
+    act.Retire: SecondReading._retire,
+    act.Deliver: SecondReading._deliver,
 }
 """The effect of each action."""

@@ -18,6 +18,7 @@ ONE = Params(max_new=1)
 MACHINE = ladder.machine("scheduling", "window")
 SERVING = ladder.machine("admission", "window")
 INDEXING = ladder.machine("preemption", "window", "prefix")
+FLYING = ladder.machine("preemption", "window", "prefix", "flights")
 
 
 def geometry(

@@ -354,6 +354,57 @@ def idle(view: View, rng: Random) -> View:
     return with_entry(view, name, at, 1 - entries[at] if name == "stale" else entries[at] + 1)
 
 
+def step(view: View, rng: Random) -> View:
+    """A step in flight has retired or not, changes places, or has another part or held slot."""
+    if not view.flights:
+        return view
+    flights, slot = list(view.flights), slot_of(view, rng)
+    at, other = rng.randrange(len(flights)), rng.randrange(len(flights))
+    retired, parts, kept = flights[at]
+    kind = rng.randrange(7)
+    if kind == 0:
+        flights[at] = not retired, parts, kept
+    elif kind == 1:
+        flights[at], flights[other] = flights[other], flights[at]
+    elif kind == 2 and parts:
+        part = rng.randrange(len(parts))
+        numbers, entry = list(parts[part]), rng.randrange(4)
+        numbers[entry] += rng.choice((1, -1))
+        shown = (numbers[0], numbers[1], numbers[2], numbers[3] % 2 == 1)
+        flights[at] = retired, put(parts, part, shown), kept
+    elif kind == 3 and parts:
+        flights[at] = retired, parts[1:], rng.choice((kept, (*kept, parts[0][0])))
+    elif kind == 4:
+        flights[at] = retired, parts, rng.choice((kept[1:], (*kept, slot)))
+    elif kind == 5:
+        del flights[at]
+    else:
+        flights.insert(other, flights[at])
+    return evolve(view, flights=tuple(flights))
+
+
+def named_in_flight(view: View, rng: Random) -> View:
+    """One step more or fewer names a page, or one names a page that no row does."""
+    if view.held is None:
+        return view
+    named = [page for page, steps in enumerate(view.held) if steps]
+    if named and rng.randrange(2):
+        page = rng.choice(named)
+        return with_entry(view, "held", page, view.held[page] - 1)
+    free = [page for page, count in enumerate(view.counts or ()) if count == 0]
+    page = rng.choice(free or range(len(view.held)))
+    return with_entry(view, "held", page, view.held[page] + 1)
+
+
+def committed_early(view: View, rng: Random) -> View:
+    """Cells of a slot that are written and not delivered are committed."""
+    slot = slot_of(view, rng)
+    if view.committed is None or view.written is None or view.tokens is None:
+        return view
+    known = min(view.written[slot], len(view.tokens[slot]))
+    return with_entry(view, "committed", slot, known)
+
+
 def policy(view: View, rng: Random) -> View:
     """The window, the policy or what is reserved is a little other."""
     kind, capacity, sizes = rng.randrange(5), view.capacity, view.geometry
@@ -392,14 +443,17 @@ CHANGES: Final[dict[Change, int]] = {
     truncated: 4,
     flag: 2,
     freed: 2,
-    queued: 6,
-    output: 3,
-    cell: 4,
+    queued: 8,
+    output: 5,
+    cell: 7,
     index_entry: 6,
     published: 3,
     held: 4,
     idle: 2,
     policy: 4,
     hidden: 2,
+    step: 8,
+    named_in_flight: 6,
+    committed_early: 3,
 }
 """The changes and how likely each is."""
