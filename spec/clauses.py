@@ -8,14 +8,13 @@ and an `engine` clause by driving an engine; neither has a predicate here.
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import pairwise
 from typing import Final, Literal
 
 from attrs import frozen
 
 from spec.attention import visible
 from spec.cells import POISON
-from spec.fields import IndexEntry, QueueEntry
+from spec.fields import IndexEntry, PartEntry, QueueEntry
 from spec.pool import is_free
 from spec.view import View, plain
 from spec.vocabulary import INVALID
@@ -266,6 +265,8 @@ def _queued(view: View) -> Iterator[str]:
             yield f"{entry}, should be one of its tokens {known}"
         elif position < view.written[slot]:
             yield f"{entry}, should be {view.written[slot]} or later: it is written"
+        elif _in_a_step(view, slot, position):
+            yield f"{entry}, should not be: a step in flight has it"
         elif position != following:
             yield f"{entry}, should be {following}: out of order or again"
         last[slot] = position
@@ -404,6 +405,8 @@ def _rolled_back(before: View, after: View) -> Iterator[str]:
             _allocated(after, slot) < _allocated(before, slot)
             or len(after.proposed[slot]) < len(before.proposed[slot])
         ):
+            if after.steps_of(slot):
+                yield f"slot {slot} has lost cells or drawn tokens, should not: it is in flight"
             yield from _truncated(before, after, slot)
         accepted = len(after.tokens[slot]) > len(tokens) and not _has_ended(after, slot)
         if accepted and before.proposed[slot] and after.known(slot) != before.known(slot):
@@ -604,28 +607,54 @@ def _fenced(view: View) -> Iterator[str]:
 
 
 def _snapshots(view: View) -> Iterator[str]:
-    """Steps retire in order, and the positions of a slot follow one another."""
+    """Steps retire in order, and have the cells of their slots that are not delivered."""
     assert view.flights is not None
     retired = [flight[0] for flight in view.flights]
     if retired != sorted(retired, reverse=True):
         yield f"the steps in flight have retired: {retired}, should be in order of dispatch"
     for slot in range(view.geometry.slots):
-        parts = view.steps_of(slot)
-        for (_, first, count, _), (_, then, _, _) in pairwise(parts):
-            end = first + count
-            if then != end:
-                yield f"a step in flight has slot {slot} from position {then}, should be {end}"
+        yield from _positions_in_flight(view, slot)
+
+
+def _positions_in_flight(view: View, slot: int) -> Iterator[str]:
+    """Those of a slot follow one another, from what is committed to what is allocated.
+
+    Those of steps that have retired are written, and no others.
+    """
+    parts = view.steps_of(slot)
+    if not parts:
+        return
+    start = parts[0][1] if view.committed is None else min(parts[0][1], view.committed[slot])
+    ends = [start, *(first + count for _, first, count, _ in parts)]
+    for (_, first, _, _), end in zip(parts, ends, strict=False):
+        if first != end:
+            yield f"a step in flight has slot {slot} from position {first}, should be {end}"
+    done = sum(part[0] == slot for retired, of, _ in view.flights or () if retired for part in of)
+    for name, seen, end in (
+        ("allocated", view.allocated, ends[-1]),
+        ("written", view.written, ends[done]),
+    ):
+        if seen is not None and seen[slot] != end:
+            yield f"{name}[{slot}] is {seen[slot]}, should be {end}: that of its steps in flight"
 
 
 def _snapshots_kept(before: View, after: View) -> Iterator[str]:
-    """A step in flight is as it was, but for the slots that it only holds from now on."""
+    """A step in flight is as it was, but for the slots that it only holds from now on.
+
+    One that has retired is delivered at a time.
+    """
     assert before.flights is not None
     assert after.flights is not None
     over = max(0, len(before.flights) - len(after.flights))
+    if over > 1 or not all(retired for retired, _, _ in before.flights[:over]):
+        yield f"{over} steps are no longer in flight, should be 1 at most, which has retired"
+        return
     for old, new in zip(before.flights[over:], after.flights, strict=False):
         wrong = [part for part in new[1] if part not in old[1]]
         if wrong:
             yield f"a step in flight has {wrong[0]}, should have that of its dispatch: {old[1]}"
+        if old[0] and not new[0]:
+            yield "a step in flight has not retired, should have: it had before"
         slots, seen = ({part[0] for part in one[1]} | set(one[2]) for one in (old, new))
         if seen != slots:
             yield f"a step in flight has slots {sorted(seen)}, should have {sorted(slots)}"
@@ -650,6 +679,23 @@ def _settled(view: View) -> Iterator[str]:
                     f"page {page} is in the index, should not be: slot {slot} names it, and has "
                     f"{committed} committed cells"
                 )
+
+
+def _holds(view: View) -> Iterator[str]:
+    """A step in flight names the pages of its positions."""
+    assert view.held is not None
+    size, pages = view.geometry.page_size, range(view.geometry.pages)
+    for slot in range(view.geometry.slots):
+        parts = view.steps_of(slot)
+        row = view.rows[slot][parts[0][1] // size : -(-_end_of(parts) // size)] if parts else ()
+        for page in row:
+            if page in pages and not view.held[page]:
+                yield f"held[{page}] is 0, should be 1 or more: a step in flight has cells there"
+
+
+def _end_of(parts: tuple[PartEntry, ...]) -> int:
+    _, first, count, _ = parts[-1]
+    return first + count
 
 
 def _held(before: View, after: View) -> Iterator[str]:
@@ -788,7 +834,8 @@ STATE_CLAUSES: Final = (
     Clause(
         "SNAP",
         "a step in flight has the positions and slots of its dispatch, whatever happens meanwhile; "
-        "steps retire in order",
+        "its cells are allocated at the dispatch, written when it retires and committed by the "
+        "delivery, each in order",
         "Steps in flight",
         "state",
         ("flights",),
@@ -810,6 +857,15 @@ STATE_CLAUSES: Final = (
         "state",
         ("flights", "finished"),
         _fenced,
+    ),
+    Clause(
+        "HELD",
+        "a page that a step in flight names is held, and is not taken until the step is delivered",
+        "Steps in flight",
+        "state",
+        ("flights", "held", "counts"),
+        _holds,
+        _held,
     ),
 )
 
@@ -850,15 +906,6 @@ STEP_CLAUSES: Final = (
         ("allocated", "written", "committed", "tokens", "proposed"),
         None,
         _rolled_back,
-    ),
-    Clause(
-        "HELD",
-        "a page that a step in flight names is not taken until that step is delivered",
-        "Steps in flight",
-        "step",
-        ("flights", "held", "counts"),
-        None,
-        _held,
     ),
 )
 

@@ -7,7 +7,6 @@ could be read in several ways, the docstring says how it is read.
 """
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import Final
 
 from spec.cells import POISON
@@ -279,7 +278,7 @@ def queue(view: View) -> bool:
             return True
         known = text(view, slot)
         waits = position >= written(view, slot) and position in range(len(known))
-        if not waits or known[position] != token:
+        if not waits or known[position] != token or in_a_step(view, slot, position):
             return True
         earlier = [there for _, other, there in view.queue[:at] if other == slot]
         if earlier and position != earlier[-1] + 1:
@@ -326,11 +325,29 @@ def snap(view: View) -> bool:
     late = [number for number, (retired, _, _) in enumerate(view.flights) if not retired]
     if any(retired for retired, _, _ in view.flights[min(late, default=0) :] if late):
         return True
-    for slot in slots(view):
-        steps = open_steps(view, slot)
-        if any(step.start != older.stop for older, step in pairwise(steps)):
-            return True
-    return False
+    return any(misplaced(view, slot) for slot in slots(view))
+
+
+def misplaced(view: View, slot: int) -> bool:
+    """Whether the steps of a slot have other positions than its cells that are not delivered.
+
+    Those of the steps that have retired are written, and no others.
+    """
+    steps = [
+        (retired, range(first, first + count))
+        for retired, parts, _ in view.flights or ()
+        for other, first, count, _ in parts
+        if other == slot
+    ]
+    every = [at for _, step in steps for at in step]
+    done = [at for retired, step in steps if retired for at in step]
+    if not every:
+        return False
+    start = every[0] if view.committed is None else min(every[0], view.committed[slot])
+    end = every[-1] + 1 if view.allocated is None else view.allocated[slot]
+    return every != list(range(start, end)) or (
+        view.written is not None and done != list(range(start, view.written[slot]))
+    )
 
 
 def settled(view: View) -> bool:
@@ -458,6 +475,8 @@ def wrongly_cut(before: View, after: View, slot: int) -> bool:
         return False
     if end >= before.allocated[slot] and len(new) >= len(old):
         return False
+    if open_steps(after, slot):
+        return True
     known = len(before.tokens[slot])
     left = tuple(token for at, token in enumerate(old) if at < known or at < end)
     if before.queue is not None and after.queue is not None:
@@ -584,23 +603,37 @@ def outputs_across(before: View, after: View) -> bool:
 def snap_across(before: View, after: View) -> bool:
     """Each step that stays has its slots, and those with positions have the ones they had.
 
-    As many as there are fewer were delivered, the oldest ones. A slot may come to be only held.
+    If there is one fewer, the oldest one was delivered, which had retired; there never are two
+    fewer. A slot may come to be only held, and what has retired stays so.
     """
     assert before.flights is not None
     assert after.flights is not None
     delivered = len(before.flights) - len(after.flights)
-    for number, (_, parts, kept) in enumerate(after.flights):
+    if delivered > 1 or (delivered == 1 and not before.flights[0][0]):
+        return True
+    for number, (retired, parts, kept) in enumerate(after.flights):
         older = number + max(0, delivered)
         if older >= len(before.flights):
             continue
-        _, parts_before, kept_before = before.flights[older]
-        if not set(parts) <= set(parts_before):
+        done, parts_before, kept_before = before.flights[older]
+        if not set(parts) <= set(parts_before) or (done and not retired):
             return True
         if {slot for slot, *_ in parts}.union(kept) != {slot for slot, *_ in parts_before}.union(
             kept_before
         ):
             return True
     return False
+
+
+def held(view: View) -> bool:
+    """Position by position that a step in flight has: some step names the page."""
+    assert view.held is not None
+    return any(
+        page is not None and view.held[page] == 0
+        for slot in slots(view)
+        for step in open_steps(view, slot)
+        for page in (page_of(view, slot, position) for position in step)
+    )
 
 
 def held_across(before: View, after: View) -> bool:
@@ -642,6 +675,7 @@ STATE: Final[Mapping[str, tuple[tuple[str, ...], Callable[[View], bool]]]] = {
     "SNAP": (("flights",), snap),
     "SETTLED": (("flights", "committed"), settled),
     "FENCE": (("flights", "finished"), fence),
+    "HELD": (("flights", "held", "counts"), held),
 }
 """What a clause of one view needs to be shown, and its reading."""
 
@@ -739,66 +773,10 @@ def queued_again(before: View, after: View) -> bool:
     )
 
 
-def misplaced(view: View) -> bool:
-    """SNAP: the steps of a slot have other positions than its cells that are not delivered.
-
-    Those of the steps that have retired are written, and no others.
-    """
-    if None in (view.flights, view.allocated, view.written, view.committed):
-        return False
-    assert view.flights is not None
-    assert view.allocated is not None
-    for slot in used(view):
-        steps = [
-            (retired, range(first, first + count))
-            for retired, parts, _ in view.flights
-            for other, first, count, _ in parts
-            if other == slot
-        ]
-        every = [at for _, step in steps for at in step]
-        done = [at for retired, step in steps if retired for at in step]
-        start = committed(view, slot)
-        if steps and (
-            every != list(range(start, view.allocated[slot]))
-            or done != list(range(start, written(view, slot)))
-        ):
-            return True
-    return False
-
-
-def not_held(view: View) -> bool:
-    """HELD: a step in flight has a position in a page, and none names that page."""
-    return view.held is not None and any(
-        page is not None and view.held[page] == 0
-        for slot in used(view)
-        for step in open_steps(view, slot)
-        for page in (page_of(view, slot, position) for position in step)
-    )
-
-
-def queued_beside_a_step(view: View) -> bool:
-    """Q: a token waits, and a step in flight has its position: it is consumed twice."""
-    return any(in_a_step(view, slot, position) for _, slot, position in view.queue or ())
-
-
-def done_again(before: View, after: View) -> bool:
-    """SNAP: a step that has retired has not any more."""
-    if before.flights is None or after.flights is None:
-        return False
-    over = max(0, len(before.flights) - len(after.flights))
-    return any(
-        old[0] and not new[0]
-        for old, new in zip(before.flights[over:], after.flights, strict=False)
-    )
-
-
 UNASKED: Final[Mapping[Callable[[View], bool], str]] = {
     appended_to: "SHARE",
     outside_the_pool: "ROW",
     cells_missing: "READ",
-    misplaced: "SNAP",
-    not_held: "HELD",
-    queued_beside_a_step: "Q",
 }
 """Parts of clauses of a view that the specification does not ask."""
 
@@ -806,6 +784,5 @@ UNASKED_ACROSS: Final[Mapping[Callable[[View, View], bool], str]] = {
     outputs_replaced: "OUT",
     no_output: "OUT",
     queued_again: "Q",
-    done_again: "SNAP",
 }
 """The same of a step."""
