@@ -358,6 +358,19 @@ BAD_STATES = (
         evolve(FLYING, flights=(*(FLYING.flights or ())[:1], (False, ((0, 4, 1, True),), ()))),
         "a step in flight has slot 0 from position 4, should be 3",
     ),
+    ("SNAP", evolve(FLYING, committed=(1, 0)), "slot 0 from position 2, should be 1"),
+    ("SNAP", evolve(FLYING, flights=(FLYING.flights or ())[:1]), "allocated[0] is 4, should be 3"),
+    (
+        "SNAP",
+        evolve(FLYING, flights=tuple((False, *step[1:]) for step in FLYING.flights or ())),
+        "written[0] is 3, should be 2: that of its steps in flight",
+    ),
+    ("HELD", evolve(FLYING, held=(1, 0, 0, 1)), "held[1] is 0, should be 1 or more: a step in"),
+    (
+        "Q",
+        evolve(NEXT_ALONE, queue=((8, 0, 3),)),
+        "token 8 is queued for slot 0 position 3, should not be: a step in flight has it",
+    ),
     (
         "SETTLED",
         evolve(FLYING, committed=(3, 0)),
@@ -500,6 +513,30 @@ BAD_STEPS = (
         FLYING,
         evolve(OLDEST_DELIVERED, flights=((False, ((0, 2, 1, False),), ()),)),
         "a step in flight has (0, 2, 1, False), should have that of its dispatch",
+    ),
+    (
+        "SNAP",
+        NEXT_OPEN,
+        evolve(DELIVERED, tokens=((*TOKENS, 8), ())),
+        "2 steps are no longer in flight, should be 1 at most, which has retired",
+    ),
+    (
+        "SNAP",
+        NEXT_ALONE,
+        evolve(NEXT_ALONE, committed=(4, 0), flights=(), held=(0,) * 4),
+        "1 steps are no longer in flight, should be 1 at most, which has retired",
+    ),
+    (
+        "SNAP",
+        STOPPED,
+        evolve(STOPPED, flights=((False, (), (0,)),)),
+        "a step in flight has not retired, should have: it had before",
+    ),
+    (
+        "RB",
+        DRAWN,
+        evolve(DRAWN, proposed=((), ())),
+        "slot 0 has lost cells or drawn tokens, should not: it is in flight",
     ),
     (
         "HELD",
@@ -692,8 +729,9 @@ def test_what_is_not_shown_is_not_checked() -> None:
         "SNAP",
         "SETTLED",
         "FENCE",
+        "HELD",
     )
-    hidden = (*of_states, "FRAME", "EVICT", "RB", "HELD")
+    hidden = (*of_states, "FRAME", "EVICT", "RB")
 
     assert () == clauses.not_checked(HELD_IDLE)
     assert hidden == clauses.not_checked(shown)

@@ -31,7 +31,7 @@ from spec.vocabulary import (
     Tokens,
 )
 
-Condition = tuple[int, Reason, bool | Callable[[], bool], tuple[Reason, ...]]
+Condition = tuple[float, Reason, bool | Callable[[], bool], tuple[Reason, ...]]
 """(order, reason, whether it refuses, reasons of lower order beside which it is asked)."""
 
 
@@ -365,7 +365,7 @@ class SecondReading:
 
     def reasons(self, action: Action) -> frozenset[Reason]:
         """Every reason for which an action is refused; it is legal if there is none."""
-        found: dict[Reason, int] = {}
+        found: dict[Reason, float] = {}
         for order, reason, refuses, beside in sorted(self.conditions(action), key=itemgetter(0)):
             if any(at < order and one not in beside for one, at in found.items()):
                 continue
@@ -386,7 +386,7 @@ class SecondReading:
         """Whether a step in flight has a slot that is named."""
         return slot is not None and self.keeps(as_slot(slot))
 
-    def _waits(self, order: int, *slots: int) -> Iterator[Condition]:
+    def _waits(self, order: float, *slots: int) -> Iterator[Condition]:
         """Whether a step in flight has the sequence of one of these slots."""
         yield order, Reason.IN_FLIGHT, lambda: any(self.flying(slot) for slot in slots), ()
 
@@ -398,19 +398,13 @@ class SecondReading:
         slot, more = as_slot(action.slot), len(action.tokens)
         yield from self._extends(slot)
         yield 4, Reason.TOO_LONG, lambda: self._known(slot) + more > self.geometry.max_len, ()
-        yield from self._waits(5, slot)
 
     def _may_enqueue(self, action: act.Enqueue) -> Iterator[Condition]:
         slot = action.slot
         yield from self._extends(slot)
-        long, full = Reason.TOO_LONG, Reason.QUEUE_FULL
-
-        def flying() -> bool:
-            return bool(self.flying(slot)) and self._known(slot) < self.geometry.max_len
-
-        yield 4, long, lambda: self._ends(slot, self._known(slot) + 1), ()
-        yield 4, full, self._queue_lacks(1), ()
-        yield 5, Reason.IN_FLIGHT, flying, (long, full)
+        beside = (Reason.IN_FLIGHT,)
+        yield 4, Reason.TOO_LONG, lambda: self._ends(slot, self._known(slot) + 1), beside
+        yield 4, Reason.QUEUE_FULL, self._queue_lacks(1), beside
 
     def _may_propose(self, action: act.Propose) -> Iterator[Condition]:
         slot, queue = action.slot, Reason.QUEUE_FULL
@@ -422,7 +416,7 @@ class SecondReading:
         yield 4, Reason.TOO_LONG, lambda: length() > self.geometry.max_len, ()
         yield 4, queue, self._queue_lacks(len(action.tokens)), ()
         yield 5, Reason.TOO_LONG, lambda: self._ends(slot, length()), (queue,)
-        yield from self._waits(6, slot)
+        yield from self._waits(3.5, slot)
 
     def _may_allocate(self, action: act.Allocate) -> Iterator[Condition]:
         batch, longest = action.batch, self.geometry.max_len
@@ -432,7 +426,7 @@ class SecondReading:
         yield 6, Reason.TOO_LONG, past, ()
         yield 7, Reason.TOO_LONG, lambda: self.gives_what_is_seen(batch), ()
         yield 8, Reason.OUT_OF_PAGES, lambda: self.lacks_pages(batch), ()
-        yield from self._waits(9, *by_slot(batch))
+        yield from self._waits(4.5, *by_slot(batch))
 
     def _may_end(self, action: act.Free | act.Purge) -> Iterator[Condition]:
         yield from self._used(as_slot(action.slot))
@@ -442,14 +436,14 @@ class SecondReading:
         yield from self._used(slot)
         yield 3, Reason.COMMITTED, lambda: length <= self.slots[slot].committed, ()
         yield 4, Reason.UNWRITTEN, lambda: length > self.slots[slot].written, ()
-        yield from self._waits(5, slot)
+        yield from self._waits(2.5, slot)
 
     def _may_truncate(self, action: act.Truncate) -> Iterator[Condition]:
         slot, length = action.slot, action.length
         yield from self._used(slot)
         yield 3, Reason.COMMITTED, lambda: length < self.slots[slot].committed, ()
         yield 4, Reason.TOO_LONG, lambda: length > self.slots[slot].allocated, ()
-        yield from self._waits(5, slot)
+        yield from self._waits(2.5, slot)
 
     def _may_release(self, action: act.Release) -> Iterator[Condition]:
         yield from self._used(action.slot)
@@ -547,6 +541,7 @@ class SecondReading:
 
     def _extends(self, slot: int) -> Iterator[Condition]:
         yield from self._live(slot)
+        yield from self._waits(3.5, slot)
         yield 4, Reason.PROPOSED, lambda: bool(self.slots[slot].drafts), ()
 
     def _known(self, slot: int) -> int:
@@ -606,16 +601,16 @@ class SecondReading:
         unwritten, proposed = Reason.UNWRITTEN, Reason.PROPOSED
         pending = sum(entry[1] == slot for entry in self.queue)
         width, shared = self.width(held.allocated, held.reserved), self.shared(held.written)
-        yield 3, unwritten, held.allocated != held.written, ()
-        yield 3, proposed, bool(held.drafts), ()
-        yield 3, empty, held.key is None, ()
-        yield 3, finished, held.finished is not None, ()
+        yield 2.5, empty, held.key is None, ()
+        yield 2.5, finished, held.finished is not None, ()
+        yield 2.8, Reason.IN_FLIGHT, bool(self.flying(slot)) or self._kept(child), ()
+        yield 3, unwritten, held.allocated != held.written, (empty, finished)
+        yield 3, proposed, bool(held.drafts), (empty, finished)
         wanted = width - shared
         yield 4, Reason.OUT_OF_PAGES, wanted > len(self.spare), (proposed, empty, finished)
         taken = held.key is not None and (held.key[0], action.choice) in self.keys
         yield 4, Reason.CHOICE_TAKEN, taken, (proposed, unwritten)
         yield 4, Reason.QUEUE_FULL, self._queue_lacks(pending), (proposed, unwritten)
-        yield 5, Reason.IN_FLIGHT, bool(self.flying(slot)) or self._kept(child), ()
 
     def _seen(self, slot: int, before: int) -> bool:
         """Whether a query to come sees a position before `before`; one sees `window` positions."""
@@ -665,12 +660,12 @@ class SecondReading:
         yield 2, Reason.CHOICE_TAKEN, bool(own) or len(set(ids)) < len(ids), ()
         past = any(self.is_past_ring(len(request.prompt)) for request in requests)
         yield 3, Reason.TOO_LONG, past, ()
+        yield 3.5, Reason.IN_FLIGHT, bool(self.steps), beside
         yield 4, Reason.NO_FREE_SLOT, choices > len(self.free_slots), beside
         lacks = self.pages_of_prefill(requests) > len(self.spare)
         yield 4, Reason.OUT_OF_PAGES, lacks, ()
         yield 4, Reason.QUEUE_FULL, self._queue_lacks(choices), beside
         yield 4, Reason.OUTPUTS_FULL, outputs > self.limits.outputs, beside
-        yield 5, Reason.IN_FLIGHT, bool(self.steps) and not lacks, beside
 
     @property
     def _leaving(self) -> list[tuple[int, int, int]]:
@@ -705,7 +700,7 @@ class SecondReading:
         yield 1, Reason.SLOT_RANGE, any(self._outside(slot) for slot in names), ()
         yield 2, Reason.SLOT_UNUSED, any(slot not in self.slots for slot in names), ()
         yield 2, Reason.BATCH_POSITIONS, twice, ()
-        if {*names} <= self.slots.keys():
+        if {*names} <= self.slots.keys() and not twice:
             helds = [(self.slots[slot], count) for slot, count in chunks]
             long = any(len(held.tokens) < held.allocated + count for held, count in helds)
             waits = any(slot in names for _, slot, _ in self.queue)
@@ -723,17 +718,17 @@ class SecondReading:
     ) -> Iterator[Condition]:
         """What a round asks of the slots of its batch, from this order on."""
         helds = [self.slots[slot] for slot, _ in batch]
-        outputs = Reason.OUTPUTS_FULL
+        positions, too_long = Reason.BATCH_POSITIONS, Reason.TOO_LONG
         full = len(self.outputs) + len(drawing) > self.limits.outputs
         open_cells = any(held.allocated != held.written for held in helds)
         yield order, Reason.UNWRITTEN, open_cells, ()
         yield order + 1, Reason.PROPOSED, any(held.drafts for held in helds), ()
-        yield order + 2, Reason.BATCH_POSITIONS, lambda: not self._next(batch, "allocated"), ()
-        yield order + 2, outputs, full, ()
+        yield order + 2, positions, lambda: not self._next(batch, "allocated"), ()
         long, lacks = partial(self.gives_what_is_seen, batch), partial(self.lacks_pages, batch)
-        yield order + 3, Reason.TOO_LONG, long, (outputs,)
-        yield order + 4, Reason.OUT_OF_PAGES, lacks, (outputs,)
-        yield order + 5, Reason.IN_FLIGHT, bool(self.steps), ()
+        yield order + 3, too_long, long, ()
+        yield order + 4, Reason.IN_FLIGHT, bool(self.steps), ()
+        yield order + 5, Reason.OUT_OF_PAGES, lacks, ()
+        yield order + 5, Reason.OUTPUTS_FULL, full, (positions, too_long)
 
     def _may_preempt(self, action: act.Preempt) -> Iterator[Condition]:
         yield 1, Reason.NOT_LIVE, not self._going_on(action.request), ()
@@ -752,7 +747,7 @@ class SecondReading:
         yield 4, Reason.BATCH_QUEUED, any(waits == slot for _, waits, _ in self.queue), ()
         yield 5, Reason.PROPOSED, lambda: bool(self.slots[slot].drafts), ()
         yield 6, Reason.TOO_LONG, lambda: self._ends(slot, self._known(slot) + more), ()
-        yield from self._waits(7, slot)
+        yield from self._waits(3.5, slot)
 
     def _may_submit(self, action: act.Submit) -> Iterator[Condition]:
         request = action.request
