@@ -242,7 +242,7 @@ class Lockstep:
         """
         if not isinstance(self.engine, Serves) or self._oracle is not None:
             return
-        if "admission" not in self.machine.names or self.state.flights:
+        if "admission" not in self.machine.names:
             return
         for requests, reasons in serving.refused_lists(self.machine, self.state):
             if is_sent(self.engine.profile, Submit(requests[-1]), reasons):

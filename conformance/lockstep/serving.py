@@ -34,7 +34,12 @@ class Served(NamedTuple):
 
 
 def serve(machine: Machine, state: State) -> Served | None:
-    """Serve what waits, and mostly MORE, if each of it can be submitted; None if neither can be."""
+    """Serve what waits, and mostly MORE, if each of it can be submitted; None if neither can be.
+
+    None also with a step in flight, beside which nothing is admitted.
+    """
+    if state.flights:
+        return None
     more = () if len(state.queue) % 3 == 1 else _more(state)
     return serve_with(machine, state, more) or serve_with(machine, state, ())
 

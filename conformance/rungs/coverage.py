@@ -75,7 +75,7 @@ from conformance.rungs.scheduling import CHOICES_SHORT, copies_of_choices
 from conformance.rungs.sharing import SHARED, edge_corners
 from conformance.rungs.window import fewest_released
 from spec import ladder, pool
-from spec.machines.actions import Merge
+from spec.machines.actions import Dispatch, Merge
 from spec.machines.pages import copying
 from spec.state import State
 from spec.table import Sequence
@@ -83,7 +83,9 @@ from spec.vocabulary import LAG, Capacity, CleanupMode, Geometry, Limits, Reason
 
 POISON: Final = "PoisonDead"
 MACHINE: Final = ladder.machine(ladder.SERVING, "chunks")
-"""The rules of the actions that may be refused for lack of pages."""
+"""The rules of the actions that may be refused for lack of pages, in every machine with a queue."""
+FLYING: Final = ladder.machine("flights")
+"""The same of a dispatch."""
 POISONED: Final = "poisoned dead cells read past"
 
 
@@ -487,17 +489,18 @@ def _at_edge(state: State, action: Action) -> list[str]:
 def _short(state: State, action: Action) -> Iterator[str]:
     """The corners of an action that is refused for lack of pages, by an engine."""
     free = pool.free_count(state.in_use)
-    if type(action) not in MACHINE.rules:
+    machine = FLYING if isinstance(action, Dispatch) else MACHINE
+    if type(action) not in machine.rules:
         return
-    if Reason.OUT_OF_PAGES not in {found.reason for found in MACHINE.refusals(state, action)}:
+    if Reason.OUT_OF_PAGES not in {found.reason for found in machine.refusals(state, action)}:
         return
     yield from _at_edge(state, action)
-    if MACHINE.pages_wanted(state, action) != free + 1:
+    if machine.pages_wanted(state, action) != free + 1:
         return
     yield SHORT
     if copies_of_choices(state, action):
         yield CHOICES_SHORT
-    if MACHINE.pages_wanted(_nothing_ahead(state), action) <= free:
+    if machine.pages_wanted(_nothing_ahead(state), action) <= free:
         yield SHORT_AHEAD
 
 

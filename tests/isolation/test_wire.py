@@ -94,8 +94,14 @@ HISTORY: Final = (
     act.Allocate(((1, 0), (1, 1))),
     act.Write(((1, 0), (1, 1))),
     act.Drop(),
+    act.Reserve(0),
+    act.Assign(0, (1, 2), Params(max_new=1), 7),
+    act.Dispatch(((0, 1),)),
+    act.Dispatch(((0, 1),)),
+    act.Retire(),
+    act.Free(0),
 )
-"""Actions after which slots, pages, queue, drafts, outputs and an index come and go."""
+"""Actions after which slots, pages, queue, drafts, outputs, an index and steps come and go."""
 
 
 def sent(data: object) -> Any:

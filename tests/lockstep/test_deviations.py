@@ -134,6 +134,12 @@ OTHERS: Final[Mapping[str, Any]] = {
         (*one[:at], page, *one[at + 1 :]) for at in range(len(one)) for page in (0, 3, INVALID)
     ],
     "queue": lambda one: [(*one, (1, 0, 0)), one[1:], one[:-1], one[::-1]],
+    "flights": lambda one: [
+        *((*one, (False, (), ())), one[1:], one[:-1]),
+        *((*one[:at], (not step[0], *step[1:]), *one[at + 1 :]) for at, step in enumerate(one)),
+        *((*one[:at], (*step[:2], (*step[2], 0)), *one[at + 1 :]) for at, step in enumerate(one)),
+    ],
+    "held": lambda one: [one + 1, one - 1],
     "outputs": lambda one: [(*one, (99, 0, (1,), FinishReason.LIMIT)), one[1:], one[::-1]],
 }
 """Other values of one entry of each field."""

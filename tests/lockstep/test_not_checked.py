@@ -56,6 +56,12 @@ HISTORY = (
     act.Write(((1, 0), (1, 1), (1, 2), (1, 3))),
     act.Publish(1, 4),
     act.Publish(1, 4),
+    act.Reserve(2),
+    act.Assign(2, (1, 2, 3), ALONE, 5),
+    act.Dispatch(((2, 1),)),
+    act.Retire(),
+    act.Dispatch(((2, 1),)),
+    act.Free(2),
 )
 
 
@@ -165,6 +171,10 @@ LIES: dict[str, tuple[int, dict[str, Any]]] = {
     "PC": (19, {"show": put("indexed", 0, (0, 1, 3))}),
     "CHAIN": (19, {"show": put("indexed", 0, ())}),
     "EVICT": (20, {"show": put("indexed", 1, ())}),
+    "SNAP": (23, {"show": put("flights", 0, (False, ((2, 0, 2, False),), ()))}),
+    "HELD": (23, {"show": put("held", 2, 0)}),
+    "SETTLED": (24, {"show": put("committed", 2, 1)}),
+    "FENCE": (26, {"show": put("used", 2, 1)}),
 }
 """For each clause that can be judged: a step, and the lie that violates the clause at this step."""
 
@@ -226,8 +236,8 @@ def test_an_engine_with_append_has_a_caller_with_a_queue() -> None:
     ours = " ".join(name for name, _ in not_checked(right()))
 
     apart = next(name for name, why in theirs.items() if "its caller has the queue" in why)
-    queue = "Admit, Enqueue, Generate, MixedRound, Pack, Preempt, Prefill, Purge, Replay, Round"
-    assert f"{queue}, Submit" == apart
+    queue = "Admit, Deliver, Dispatch, Enqueue, Generate, MixedRound, Pack, Preempt, Prefill, Purge"
+    assert f"{queue}, Replay, Retire, Round, Submit" == apart
     assert "Append" not in ours
 
 

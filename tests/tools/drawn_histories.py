@@ -17,12 +17,25 @@ from conformance.rungs.chunks import unread
 from conformance.rungs.registry import legal_results
 from spec import ladder
 from spec.cells import POISON
-from spec.machines.actions import Admit, Generate, MixedRound, Preempt, Release, Replay, Submit
+from spec.machines.actions import (
+    Admit,
+    Deliver,
+    Dispatch,
+    Generate,
+    MixedRound,
+    Preempt,
+    Release,
+    Replay,
+    Retire,
+    Submit,
+)
+from spec.machines.flights import reach
+from spec.machines.pages import used
 from spec.state import State
 from spec.view import View
 from spec.vocabulary import INVALID, STANDARD, Capacity, CleanupMode, Geometry, default_limits
 
-MACHINE: Final = ladder.machine("admission", "preemption", "window", "prefix")
+MACHINE: Final = ladder.whole()
 ROOMY: Final = small(pages=12, page_size=2, slots=4, pages_per_seq=5)
 """Sizes without a window."""
 WINDOWED: Final = evolve(ROOMY, window=3)
@@ -58,25 +71,30 @@ def drawn(
     rng, history = Random(seed), list[Action]()
     state = MACHINE.initial(sizes, default_limits(sizes), cleanup, capacity)
     for number in range(0, 3 * steps, 3):
-        step, other = propose(state, rng, number), rng.randrange(12)
-        if other == 0:
-            step = Submit(request_of(state, rng, number))
-        elif other == 1 and state.waiting:
-            step = Admit()
-        elif other == 2 and state.queue:
-            step = Generate()
-        elif other == 3 and seed % 3 < 2 and unread(state):
-            step = MixedRound(((unread(state)[0], 1),))
-        elif other == 4 and seed % 3 < 2:
-            step = again(state, rng) or step
-        elif seed % 3 == 2 and other > 3:
-            step = indexing(state, rng, number)
+        step = _drawn(state, rng, number, seed)
         if isinstance(step, Release) and sizes.window is None:
             continue
         history.append(step)
         if not MACHINE.refusals(state, step):
             state = MACHINE.effect(state, step)
     return tuple(history)
+
+
+def _drawn(state: State, rng: Random, number: int, seed: int) -> Action:
+    """One action; `seed` says what the whole history is about."""
+    step, other = propose(state, rng, number), rng.randrange(12)
+    if other == 0:
+        return Submit(request_of(state, rng, number))
+    if other == 1 and state.waiting:
+        return Admit()
+    if other == 2 and state.queue:
+        return Generate()
+    if other == 3 and seed % 3 < 2 and unread(state):
+        return MixedRound(((unread(state)[0], 1),))
+    if seed % 3 == 2:
+        return indexing(state, rng, number) if other > 3 else step
+    own = again if other == 4 else ahead
+    return (own(state, rng) if other in (4, 5, 6, 7) else None) or step
 
 
 def again(state: State, rng: Random) -> Preempt | Replay | None:
@@ -86,6 +104,22 @@ def again(state: State, rng: Random) -> Preempt | Replay | None:
         return Replay(waiting[0], (rng.randrange(2),))
     live = [one.request for one in state.details if one is not None and one.finished is None]
     return Preempt(rng.choice(live)) if live and rng.randrange(3) == 0 else None
+
+
+def ahead(state: State, rng: Random) -> Dispatch | Retire | Deliver | None:
+    """The oldest step goes on; or, now and then or if there is none, another one is dispatched."""
+    ready = [
+        slot
+        for slot in state.live
+        if state.details[slot] is not None
+        and not state.proposed[slot]
+        and used(state, slot).allocated < reach(state, slot)
+    ]
+    if ready and (not state.flights or rng.randrange(4) == 0):
+        return Dispatch(((rng.choice(ready), 1),))
+    if not state.flights:
+        return None
+    return Deliver() if state.flights[0].retired else Retire()
 
 
 class Wrapped:
@@ -181,6 +215,7 @@ class Renaming(SpecEngine):
         }
         pairs = enumerate(zip(before.indexed, self.state.indexed, strict=True))
         kept |= {page for page, (old, new) in pairs if old and new and old.chain == new.chain}
+        kept |= before.held & self.state.held
         free = [page for page in range(len(self.names)) if page not in kept]
         names = [self.names[page] for page in free]
         self.rng.shuffle(names)
@@ -199,17 +234,18 @@ class Renaming(SpecEngine):
         """The view of the specification in its own names."""
         seen = super().observe()
         size, cells = seen.geometry.page_size, list[Any]([POISON] * len(seen.cells or ()))
-        counts, ranks = [0] * seen.geometry.pages, [0] * seen.geometry.pages
+        counts, ranks, held = ([0] * seen.geometry.pages for _ in range(3))
         indexed = list[tuple[int, ...]]([()] * seen.geometry.pages)
         for page, name in enumerate(self.names):
             assert seen.cells is not None
             assert seen.counts is not None
             counts[name] = seen.counts[page]
             indexed[name], ranks[name] = (seen.indexed or ())[page], (seen.idle_ranks or ())[page]
+            held[name] = (seen.held or ())[page]
             cells[name * size : (name + 1) * size] = seen.cells[page * size : (page + 1) * size]
         rows = tuple(tuple(map(self._name, row)) for row in seen.rows)
         seen = evolve(seen, indexed=indexed, idle_ranks=ranks)
-        return evolve(seen, rows=rows, counts=counts, cells=cells)
+        return evolve(seen, rows=rows, counts=counts, cells=cells, held=held)
 
     def attend(self) -> Any:
         """The read sets in its own names."""
