@@ -119,6 +119,7 @@ _LEFT_OUT: Final = frozenset(
         "refill",
         "retry",
         "serve_arrivals",
+        "begin_meanwhile",
         "reuse",
         "choices_at_edge",
         "full_outputs",
