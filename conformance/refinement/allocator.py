@@ -23,7 +23,7 @@ from conformance.exploration.packed_states import (
     States,
 )
 from conformance.refinement.names import Names, name_of, renamed, same_step
-from conformance.refinement.transition import agrees
+from conformance.refinement.transition import agrees, refuses, words
 from conformance.refinement.vmapped import Kind, Transitions, unsampled
 from impl import entries
 from impl.engine import compiled
@@ -123,7 +123,7 @@ def transitions(
         before=states[chosen],
         arguments=(np.full(size, move.slot, np.int32), np.full(size, child, np.int32), offsets),
         after=found.after[chosen],
-        mask=found.reasons[chosen].astype(np.uint32),
+        mask=words(found.reasons[chosen]),
     )
 
 
@@ -218,10 +218,10 @@ def _verdict(
     if name == "allocate":
         plan = plan_of(setup, right, arguments)
         wanted = jnp.concatenate([field.ravel() for field in plan])
-        fine &= (mask != 0) | jnp.array_equal(result, wanted)
+        fine &= refuses(mask) | jnp.array_equal(result, wanted)
     if name in {"reserve", "clone"}:
         wanted = arguments[1] if name == "clone" else arguments[0]
-        fine &= (mask != 0) | (result[0] == wanted)
+        fine &= refuses(mask) | (result[0] == wanted)
     return fine
 
 

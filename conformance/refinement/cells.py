@@ -11,6 +11,7 @@ from conformance.exploration.instances import Instance
 from conformance.exploration.renaming import Naming
 from conformance.exploration.search import Step
 from conformance.refinement import contents, names
+from conformance.refinement.transition import words
 from conformance.refinement.vmapped import Takes, Tally, Transitions
 from impl.setup import Setup
 from spec.machines.actions import Action
@@ -187,7 +188,7 @@ class Waiting:
             before=self._table.gather(np.array(before)),
             arguments=jax.tree.map(lambda *leaves: np.stack(leaves), *calls),
             after=self._table.gather(np.array(after)),
-            mask=np.array(masks, np.uint32),
+            mask=words(np.array(masks, np.uint64)),
         )
         self._checker.add(entry, transitions)
 

@@ -18,7 +18,7 @@ from conformance.engines.driving import call_of
 from conformance.exploration.instances import Instance
 from conformance.refinement.answers import Answer, answer, nothing
 from conformance.refinement.names import same_step
-from conformance.refinement.transition import agrees
+from conformance.refinement.transition import agrees, refuses
 from conformance.refinement.vmapped import Kind, unsampled
 from impl import arguments, entries
 from impl.engine import compiled
@@ -316,7 +316,7 @@ def _check(
     given, wanted = call
     seen, status, result = getattr(entries, name)(setup, (), before, *given)
     told = jnp.all((result == wanted.result) | ~wanted.care)
-    return agrees(setup, before, seen, status, after, mask) & ((mask != 0) | told)
+    return agrees(setup, before, seen, status, after, mask) & (refuses(mask) | told)
 
 
 def _check_blind(
@@ -349,7 +349,7 @@ class _Shipped:
         packed = jax.tree.map(jnp.array, _compiled_pack(before))
         packed, report = self._entry((), packed, *given)
         report = np.asarray(report)
-        if not mask and (report[3:] != wanted.result)[wanted.care].any():
+        if not np.any(mask) and (report[3:] != wanted.result)[wanted.care].any():
             return False
         return bool(self._judge(before, packed, report[:3], after, mask))
 

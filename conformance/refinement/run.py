@@ -50,6 +50,7 @@ SMALL: Final[tuple[Small, ...]] = tuple(
         ("window", (3, 1, 2, 3, 2), CleanupMode.INCREMENTAL),
         ("chunks", (2, 1, 2, 2, None), CleanupMode.NONE),
         ("preemption", (2, 2, 1, 2, None), CleanupMode.NONE),
+        ("flights", (2, 1, 2, 2, None), CleanupMode.NONE),
         ("prefix", (2, 2, 1, 2, None), CleanupMode.INCREMENTAL),
     )
 )

@@ -64,6 +64,7 @@ SCOPES: Final = (
     Scope("window", (3, 2, 1, 3), window=2),
     Scope("chunks", (2, 2, 2, 2)),
     Scope("preemption", (2, 2, 2, 2)),
+    Scope("flights", (2, 2, 1, 3)),
     Scope("prefix", (2, 2, 2, 2)),
     Scope("prefix", (3, 2, 1, 3)),
     Scope("prefix", (4, 3, 1, 3), ("--pages", "open")),

@@ -7,15 +7,20 @@ queue, are not compared.
 """
 
 from functools import reduce
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from impl.setup import Setup
 from impl.state import State
 from spec.vocabulary import INVALID
 
+Masks = np.ndarray[Any, np.dtype[np.uint64]]
+WORD: Final = 32
+"""The bits of a word of the device."""
 PER_SLOT = (
     "allocated",
     "written",
@@ -39,12 +44,26 @@ def agrees(
 ) -> Array:
     """bool[]: whether the engine may go from `before` to `after` with status i32[3].
 
-    right: the expected successor. mask u32[]: the reasons to refuse, by their bits; 0 is "done".
+    right: the expected successor. mask u32[2]: the reasons to refuse, see `words`.
     """
-    listed = (mask >> status[0].astype(jnp.uint32)) & 1 != 0
+    code = status[0].astype(jnp.uint32)
+    listed = (mask[code // WORD] >> code % WORD) & 1 != 0
     refused = (status[0] != 0) & listed & identical(before, after)
     done = (status[0] == 0) & same_observed(setup, after, right)
-    return jnp.where(mask != 0, refused, done)
+    return jnp.where(refuses(mask), refused, done)
+
+
+def refuses(mask: Array) -> Array:
+    """bool[]: whether there is a reason to refuse."""
+    return jnp.any(mask != 0)
+
+
+def words(masks: Masks) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """u32[N, 2] for N sets of reasons, u64[N]: a bit for each reason, the lower half first.
+
+    0 is "done". The device has no integers of 64 bits.
+    """
+    return np.stack([masks & np.uint64(2**WORD - 1), masks >> np.uint64(WORD)], 1).astype(np.uint32)
 
 
 def identical(one: State, other: State) -> Array:

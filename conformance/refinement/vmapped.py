@@ -29,7 +29,7 @@ LOOP: Final = 1000
 
 class Transitions(NamedTuple):
     """N transitions. state, move: their numbers, i64[N]. before, arguments, after: trees. mask
-    u32[N]: the reasons why each is refused, one bit each; 0 is "done".
+    u32[N, 2]: the reasons why each is refused, see `conformance.refinement.transition.words`.
     """
 
     state: Any

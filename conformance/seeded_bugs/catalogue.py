@@ -10,6 +10,7 @@ from conformance.seeded_bugs import (
     attention,
     chunks,
     counts_and_clones,
+    flights,
     lifecycle,
     pages,
     preemption,
@@ -30,6 +31,7 @@ FAMILIES: Final[dict[str, tuple[Plant, ...]]] = {
     "chunks": chunks.PLANTS,
     "window": window.PLANTS,
     "preemption": preemption.PLANTS,
+    "flights": flights.PLANTS,
 }
 """Every plant, by the part of the engine that it changes."""
 
@@ -37,7 +39,8 @@ PLANTS: Final = {plant.id: plant for family in FAMILIES.values() for plant in fa
 """Every plant by its id."""
 
 NOT_YET: Final[dict[str, str]] = {
-    "QS2": "steps in flight: every result is back before the next action",
+    "IF1": "a preemption that gains nothing: it is in spec.scheduler, whose tests plant it",
+    "IF6": "page deltas of rows that leave a batch: a step has whole rows, and no stash",
     "SW2": "hits of a window: a hit has the pages of its whole prefix, and none is cut to a window",
     "AK5": "a read out of range is clamped by XLA: seen only by an interpreter that raises",
     "KG3": "heads are padded by the TPU kernel alone: kvspec kernel tries widths that need it",
