@@ -183,6 +183,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "spec.machines.admission",
             "spec.machines.cache",
             "spec.machines.chunks",
+            "spec.machines.flights",
             "spec.machines.lifecycle",
             "spec.machines.naive",
             "spec.machines.pages",

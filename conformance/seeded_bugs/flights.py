@@ -89,6 +89,7 @@ PLANTS: Final = (
         clause="SNAP",
         first_sight="caught",
         patches=(patch(entries.preempt, _still_current),),
+        blind=frozenset({"refine"}),  # no alphabet preempts beside a step in flight
     ),
     Plant(
         id="IF5",

@@ -45,6 +45,7 @@ WITH_FIELDS: tuple[Action, ...] = (
     act.Hit(1, 2),
     act.Share(0, 1, 2),
     act.MixedRound(((0, 2), (1, 1))),
+    act.Dispatch(((0, 2), (1, 1))),
     act.Preempt(3),
     act.Replay(1, (1, 2)),
     act.Merge(1, 1),
