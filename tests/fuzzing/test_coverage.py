@@ -641,7 +641,7 @@ def test_a_rare_outcome_is_required_of_a_long_run() -> None:
     deep_after(
         1,
         [
-            (act.Clone, Reason.SLOT_FINISHED, 3),
+            (act.Clone, Reason.SLOT_FINISHED, 9),
             (act.Write, Reason.SLOT_UNUSED, 0),
             (act.Submit, Reason.STOPS, 0),
         ],

@@ -516,22 +516,6 @@ CASES: Final[dict[str, tuple[Reason, tuple[Action, ...], Action]]] = {
     "enqueue where a token is promised": (Reason.QUEUE_FULL, FILLED, act.Enqueue(1, 1)),
     "propose where a token is promised": (Reason.QUEUE_FULL, FILLED, act.Propose(1, (1,))),
     "clone where a token is promised": (Reason.QUEUE_FULL, FILLED, act.Clone(1, None, 2)),
-    "prefill where a token is promised": (Reason.QUEUE_FULL, FILLED, prefilled(9, 1, 1)),
-    "admit where a token is promised": (
-        Reason.QUEUE_FULL,
-        (*FILLED, act.Submit(request(9, (1,), 1))),
-        act.Admit(),
-    ),
-    "no slot to prefill but the one that is held": (
-        Reason.NO_FREE_SLOT,
-        (*OPEN, act.Free(0)),
-        prefilled(9, 1, 1, 4),
-    ),
-    "no slot to admit into but the one that is held": (
-        Reason.NO_FREE_SLOT,
-        (*OPEN, act.Free(0), act.Submit(request(9, (1,), 1, 4))),
-        act.Admit(),
-    ),
     "retire nothing": (Reason.NO_FLIGHT, (), act.Retire()),
     "retire twice": (Reason.NO_FLIGHT, HALF, act.Retire()),
     "deliver nothing": (Reason.NO_FLIGHT, (), act.Deliver()),
