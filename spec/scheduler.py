@@ -40,7 +40,7 @@ from spec.machines.actions import (
     Share,
 )
 from spec.machines.admission import fit_refusals
-from spec.machines.flights import parts_of, reach
+from spec.machines.flights import reach
 from spec.machines.lifecycle import detail_of, taken_keys
 from spec.machines.pages import pages_lacking, row_pages, used
 from spec.machines.preemption import slots_of_request
@@ -48,7 +48,7 @@ from spec.machines.prefix import common, found
 from spec.machines.scheduling import packed
 from spec.machines.window import cells_in_ring, most_cells
 from spec.rung import Machine
-from spec.state import InFlight, State
+from spec.state import InFlight, Queued, State
 from spec.table import Entry
 from spec.vocabulary import LAG, InvalidInput, Reason, Refusal, Request, Tokens, refused
 
@@ -185,7 +185,7 @@ def next_step(
     and none is in flight.
 
     Before it newer requests are preempted, or a step is delivered: where a preemption might gain a
-    page, where no step has a token of the oldest request, and where nothing can be dispatched.
+    page, and where nothing can be dispatched.
 
     sitting: slots that sit the step out, so that others have their place in the budget.
     """
@@ -209,7 +209,7 @@ def next_step(
     ahead = _ahead_in_step(machine, state, plan, oldest)
     if ahead is not None:
         return next_step(machine, state, jobs, sitting | {ahead})
-    if plan.batch and not _left_out(state, plan, oldest):
+    if plan.batch:
         return (Dispatch(plan.chunks),)
     return (Deliver(),) if state.flights else ()
 
@@ -383,7 +383,7 @@ def _reuse(machine: Machine, state: State, jobs: Jobs, do: Do) -> State:
 def _round(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, Jobs]:
     """Make room for a round, run it, and publish the prompts that it has read to their end."""
     while True:
-        actions = _queued_early(state) or next_round(machine, state, jobs)
+        actions = _queued_early(state, packed(state)) or next_round(machine, state, jobs)
         for action in actions:
             if isinstance(action, Preempt):
                 jobs = tuple(_stopped(state, job, action.request) for job in jobs)
@@ -398,12 +398,9 @@ def _round(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, J
 
 def _step(machine: Machine, state: State, jobs: Jobs, do: Do) -> tuple[State, Jobs]:
     """Make room for a step, dispatch it, and let it retire."""
-    while state.flights and not running(state, jobs):
-        state = _deliver(machine, state, do)
-        state, jobs = _begin(machine, state, jobs, do)
     while True:
         state = _reuse(machine, state, jobs, do)
-        actions = _queued_early(state) or next_step(machine, state, jobs)
+        actions = _queued_early(state, state.queue) or next_step(machine, state, jobs)
         for action in actions:
             if isinstance(action, Preempt):
                 jobs = tuple(_stopped(state, job, action.request) for job in jobs)
@@ -438,9 +435,9 @@ def _ends_prompt(state: State, part: InFlight) -> bool:
     return part.first < detail_of(state, part.slot).prompt_len <= part.end
 
 
-def _queued_early(state: State) -> tuple[Action, ...]:
+def _queued_early(state: State, queue: tuple[Queued, ...]) -> tuple[Action, ...]:
     """Take back the tokens that a caller has queued before the text ahead of them is read."""
-    early = {one.slot for one in packed(state) if one.position > used(state, one.slot).allocated}
+    early = {one.slot for one in queue if one.position > used(state, one.slot).allocated}
     return tuple(map(Purge, sorted(early)))
 
 
@@ -631,13 +628,6 @@ def _ahead_in_step(machine: Machine, state: State, plan: _Plan, oldest: set[int]
     newest = [slot for slot, _ in plan.batch if slot in plan.decoding][-1:]
     reads = plan.full and any(_unsent(machine, state, slot, 1) for slot in oldest)
     return newest[0] if newest and reads else None
-
-
-def _left_out(state: State, plan: _Plan, oldest: set[int]) -> bool:
-    """Whether neither this step nor one in flight has a token of the oldest request."""
-    there = any(slot in oldest for slot, _ in plan.batch)
-    waits = there or any(parts_of(state, slot) for slot in oldest)
-    return bool(state.flights) and not waits
 
 
 def _check_lag(machine: Machine, lag: int | None) -> None:
