@@ -69,7 +69,7 @@ fuzz: $(STAMP) ## fuzz the engine against the specification for 60 seconds
 replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=file FORMAT=azure
 	$(BIN)/kvspec replay "$(TRACE)" --format "$(FORMAT)"
 
-preempt: preempt-azure preempt-mooncake ## serve both traces in pools so small that requests are preempted: AZURE=file MOONCAKE=file
+preempt: preempt-azure preempt-mooncake ## serve both traces in pools so small that requests are preempted: AZURE=file MOONCAKE=file LAG=steps in flight
 
 # Each trace in two halves at once, each of which begins with an empty pool.
 preempt-azure preempt-mooncake: preempt-%: $(STAMP) | .kvspec
@@ -80,7 +80,7 @@ preempted-azure-rest: WORDS = "$(AZURE)" --format azure --pages 64 --skip 9683
 preempted-mooncake-first: WORDS = "$(MOONCAKE)" --format mooncake --pages 280 --new-tokens-divided-by 64 --limit 6016
 preempted-mooncake-rest: WORDS = "$(MOONCAKE)" --format mooncake --pages 280 --new-tokens-divided-by 64 --skip 6016
 preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest:
-	$(BIN)/kvspec replay $(WORDS) --preempt --json .kvspec/$@.json
+	$(BIN)/kvspec replay $(WORDS) --preempt$(LAG:%= --lag %) --json .kvspec/$@$(LAG:%=-lag-%).json
 
 refine: $(STAMP) ## check the engine on every transition of several small geometries, and print a table
 	$(BIN)/python -m conformance.refinement.scopes

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from conformance.lockstep.watchdog import Watchdog
     from conformance.protocol import Engine, Factory
     from conformance.traffic.replay import Tally
+    from conformance.traffic.scheduled import Scheduled
     from spec.view import View
     from spec.vocabulary import Geometry, Limits
 
@@ -29,6 +30,7 @@ EXAMPLES: Final = (
     "kvspec replay azure_conv_2023.csv --format azure --limit 500",
     "kvspec replay mooncake_conversation.jsonl --format mooncake --limit 200 --json r.json",
     "kvspec replay azure_conv_2023.csv --format azure --limit 500 --preempt --pages 20",
+    "kvspec replay azure_conv_2023.csv --format azure --limit 500 --preempt --pages 20 --lag 2",
 )
 ENGINE: Final = "conformance.engines.ours:make_without_cells"
 SHRINK_SECONDS: Final = 60.0
@@ -70,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="begin requests before their worst case fits, and preempt the newest for pages",
     )
     parser.add_argument(
+        "--lag",
+        type=integer(least=0),
+        metavar="N",
+        help="with --preempt: dispatch each step while up to N earlier ones are in flight, 0 to 2",
+    )
+    parser.add_argument(
         "--corpus",
         type=output_folder,
         metavar="FOLDER",
@@ -89,6 +97,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     from conformance.traffic.traces import lengths_divided_by
     from spec.vocabulary import CleanupMode
 
+    _check_lag(arguments)
     factory = factory_of(arguments.engine, python=arguments.python, in_process=arguments.in_process)
     path = Path(arguments.trace)
     page_size = arguments.page_size or PAGE_SIZES[arguments.format]
@@ -118,7 +127,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
         return Verdict.FAILS
     _say_what_is_hidden(engine.observe(), report)
     if arguments.preempt:
-        _may_be_scheduled(engine, report)
+        _may_be_scheduled(engine, arguments.lag, report)
     shares = not arguments.preempt and _shares(engine, arguments.format, report)
     divisor = lengths_divided_by(arguments.format, page_size=page_size)
     new_divisor = arguments.new_tokens_divided_by or divisor
@@ -150,6 +159,7 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
                     watchdog=watchdog,
                     hits=shares,
                     preempts=arguments.preempt,
+                    lag=arguments.lag,
                 )
         finally:
             _count(tally, report)
@@ -159,9 +169,31 @@ def run(arguments: argparse.Namespace, report: Report) -> Verdict:
             else:
                 _keep(tally.finding, factory, geometry, limits, arguments, report, watchdog)
             return Verdict.FAILS
+    _require_none_left(tally, report)
+    return Verdict.FAILS if report.failures else Verdict.HOLDS
+
+
+def _check_lag(arguments: argparse.Namespace) -> None:
+    """Raise InvalidInput for a lag that no turn of the scheduler has."""
+    from spec.vocabulary import LAG, InvalidInput
+
+    if arguments.lag is None or (arguments.preempt and arguments.lag <= LAG):
+        return
+    raise InvalidInput(
+        "--lag",
+        seen=f"{arguments.lag}" + " without --preempt" * (not arguments.preempt),
+        allowed=f"0 to {LAG}, with --preempt",
+        remedy="Add --preempt: the scheduler dispatches the steps."
+        if not arguments.preempt
+        else "Change it.",
+    )
+
+
+def _require_none_left(tally: "Tally", report: Report) -> None:
     if tally.leaked_pages:
         report.fail(f"CONS: {tally.leaked_pages} pages are in use after the last request")
-    return Verdict.FAILS if report.failures else Verdict.HOLDS
+    if tally.held_pages:
+        report.fail(f"CONS: {tally.held_pages} pages are held after the last step")
 
 
 def _say_what_is_hidden(shown: "View", report: Report) -> None:
@@ -191,7 +223,7 @@ def _shares(engine: "Engine", format: str, report: Report) -> bool:
     return not why
 
 
-def _may_be_scheduled(engine: "Engine", report: Report) -> None:
+def _may_be_scheduled(engine: "Engine", lag: int | None, report: Report) -> None:
     """Say what the scheduler leaves unchecked.
 
     Raises InvalidInput if an engine does not offer the actions that the scheduler needs.
@@ -202,14 +234,15 @@ def _may_be_scheduled(engine: "Engine", report: Report) -> None:
 
     machine = engine.profile.machine
     finds_pages = "prefix" in machine.names
-    needed = scheduler.actions_of(machine) | {TakeOutputs}
+    needed = scheduler.actions_of(machine, lag=lag) | {TakeOutputs}
     lacks = sorted(kind.__name__ for kind in needed - engine.profile.actions)
+    option = "--preempt" if lag is None else "--lag"
     if lacks:
         raise InvalidInput(
-            "--preempt",
+            option,
             seen=f"an engine without {', '.join(lacks)}",
             allowed=f"an engine with {', '.join(sorted(kind.__name__ for kind in needed))}",
-            remedy="Leave out --preempt, or offer these actions.",
+            remedy=f"Leave out {option}, or offer these actions.",
         )
     report.skip("Submit and Admit", why="the scheduler begins the requests")
     if not finds_pages:
@@ -241,12 +274,26 @@ def _count(tally: "Tally", report: Report) -> None:
         )
         report.say(f"  {did.preempted / (tally.requests or 1):.1%} of the requests were preempted; "
                    f"the worst off was overtaken in {did.overtaken} rounds")  # fmt: skip
+        if did.lag is not None:
+            _count_flights(tally, did, report)
     if tally.sharing is not None:
         of = tally.sharing
         report.count(blocks=of.blocks, hit=of.hit, hit_unbounded=of.known, evicted=tally.evicted)
         whole = of.blocks or 1
         report.say(f"  {of.hit / whole:.1%} of {of.blocks} blocks hit; an index without bound "
                    f"would hit {of.known / whole:.1%}; {tally.evicted} pages evicted")  # fmt: skip
+
+
+def _count_flights(tally: "Tally", did: "Scheduled", report: Report) -> None:
+    report.count(
+        lag=did.lag,
+        most_in_flight=did.most_in_flight,
+        most_held_pages=did.most_held,
+        most_held_by_steps_alone=did.most_held_alone,
+        held_pages_left=tally.held_pages,
+    )
+    report.say(f"  {did.most_in_flight} steps in flight and {did.most_held} pages held at most; "
+               f"{tally.held_pages} pages held at the end")  # fmt: skip
 
 
 def _keep(

@@ -23,7 +23,14 @@ from conformance.lockstep.watchdog import LARGE_SECONDS, Watchdog
 from conformance.protocol import Engine
 from conformance.traffic import traces
 from conformance.traffic.hits import Do, Sharing, must_take
-from conformance.traffic.scheduled import CHUNK, NO_FURTHER, WAITING, Scheduled
+from conformance.traffic.scheduled import (
+    CHUNK,
+    GAINS_NOTHING,
+    LATE,
+    NO_FURTHER,
+    WAITING,
+    Scheduled,
+)
 from spec import model
 from spec.index import Index
 from spec.machines import naive
@@ -41,7 +48,7 @@ from spec.vocabulary import (
 from spec.vocabulary.integers import VOCABULARY
 
 STALLS: Final = "no step changes anything, should serve the requests that are left"
-NOT_OF_A_STEP: Final = frozenset({STALLS, NO_FURTHER})
+NOT_OF_A_STEP: Final = frozenset({STALLS, NO_FURTHER, LATE, GAINS_NOTHING})
 """What is wrong though no step violates a clause, so that it cannot be shrunk."""
 Serve = Callable[[Lockstep, Do, dict[int, Request]], int]
 """Begins requests and runs rounds. Returns how many requests came; they are added to the others."""
@@ -52,9 +59,10 @@ class Tally:
     """The counts of a replay, current at any time.
 
     requests: finished. tokens: read in prompts and generated, of these. refused: admissions that
-    did not fit. leaked_pages: that a row names after everything has finished. evicted: pages that
-    left the index. sharing: what was found of the prompts; None where nothing is looked up.
-    scheduled: what the scheduler did; None where requests are admitted by their worst case.
+    did not fit. leaked_pages: that a row names after everything has finished. held_pages: that a
+    step in flight names then. evicted: pages that left the index. sharing: what was found of the
+    prompts; None where nothing is looked up. scheduled: what the scheduler did; None where requests
+    are admitted by their worst case.
     """
 
     requests: int = 0
@@ -64,6 +72,7 @@ class Tally:
     refused: int = 0
     seconds: float = 0.0
     leaked_pages: int | None = None
+    held_pages: int | None = None
     evicted: int = 0
     sharing: Sharing | None = None
     scheduled: Scheduled | None = None
@@ -160,12 +169,14 @@ def replay(
     watchdog: Watchdog | None = None,
     hits: bool = False,
     preempts: bool = False,
+    lag: int | None = None,
 ) -> None:
     """Serve the traffic to the end or to the first violation; `tally` is kept current.
 
     step_seconds: the time limit of a step. watchdog: notified of each step. hits: whether prompts
     are looked up in the index; else requests are submitted and admitted. preempts: whether the
-    scheduler of the specification serves them, and preempts the newest where pages lack.
+    scheduler of the specification serves them, and preempts the newest where pages lack. lag: of
+    its turns.
     """
     started = time.perf_counter()
     lockstep = Lockstep(Called(lambda: engine))
@@ -185,7 +196,7 @@ def replay(
                 watchdog.end()
 
     coming, known = iter(traffic), dict[int, Request]()
-    serve = _server(coming, tally, hits=hits, preempts=preempts)
+    serve = _server(coming, tally, hits=hits, preempts=preempts, lag=lag)
     try:
         while True:
             before = lockstep.state
@@ -202,6 +213,8 @@ def replay(
             update(tally.requests)
         counts = lockstep.seen.counts
         tally.leaked_pages = None if counts is None else len(counts) - counts.count(0)
+        held = lockstep.seen.held
+        tally.held_pages = None if held is None else len(held) - held.count(0)
     except Violation as violation:
         history = tuple(tally.history)
         tally.finding = Finding(history, violation.clause, violation.message, violation)
@@ -234,10 +247,12 @@ def _evicted(before: Index, after: Index) -> int:
     return sum(old is not None and new is None for old, new in zip(before, after, strict=True))
 
 
-def _server(coming: Iterator[Request], tally: Tally, *, hits: bool, preempts: bool) -> Serve:
+def _server(
+    coming: Iterator[Request], tally: Tally, *, hits: bool, preempts: bool, lag: int | None
+) -> Serve:
     """How requests are served; what it counts is in the tally."""
     if preempts:
-        tally.scheduled = Scheduled(coming)
+        tally.scheduled = Scheduled(coming, lag=lag)
         return tally.scheduled.turn
     if hits:
         tally.sharing = Sharing(coming)

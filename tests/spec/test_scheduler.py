@@ -1,14 +1,13 @@
 """The scheduler: requests cannot tell that it runs, and the oldest one goes on in every turn."""
 
 from collections import Counter
-from collections.abc import Iterator
-from itertools import islice, permutations
-from random import Random
+from itertools import permutations
 
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve
+from scheduled_cases import MACHINE, Served, case
 
-from spec import ladder, scheduler
+from spec import scheduler
 from spec.machines import naive
 from spec.machines.actions import (
     Action,
@@ -26,7 +25,6 @@ from spec.machines.actions import (
     Share,
     TakeOutputs,
 )
-from spec.machines.chunks import batch_of
 from spec.machines.pages import used
 from spec.machines.preemption import slots_of_request
 from spec.rung import Machine
@@ -45,132 +43,8 @@ from spec.vocabulary import (
     default_limits,
 )
 
-MACHINE = ladder.machine("preemption", "prefix")
-WITHOUT_INDEX = ladder.machine("preemption")
 TINY = Geometry(pages=3, page_size=2, slots=3, pages_per_seq=4)
 Orders = tuple[int, ...]
-
-
-@frozen
-class Case:
-    """Requests that arrive in a new engine. seed: of the rounds in which they arrive."""
-
-    new: State
-    requests: tuple[Request, ...]
-    machine: Machine
-    seed: int
-
-
-def case(seed: int) -> Case:
-    """Few pages, few slots, a small budget, equal texts, and several choices."""
-    draws = Random(seed)
-    size, width, slots = draws.randint(1, 3), draws.randint(2, 6), draws.randint(1, 4)
-    pages = draws.randint(width, width + 3)
-    geometry = Geometry(pages=pages, page_size=size, slots=slots, pages_per_seq=width)
-    limits = evolve(
-        default_limits(geometry),
-        round_tokens=draws.randint(1, 6),
-        queue=slots,
-        outputs=draws.randint(1, 2) * slots,
-    )
-    machine, cleanup = draws.choice((MACHINE, MACHINE, WITHOUT_INDEX)), draws.choice([*CleanupMode])
-    new = machine.initial(geometry, limits, cleanup)
-    asked = tuple(request(draws, number, geometry) for number in range(draws.randint(2, 7)))
-    return Case(
-        new=new,
-        requests=tuple(
-            one for one in asked if scheduler.pages_needed(machine, new, one) <= geometry.pages
-        ),
-        machine=machine,
-        seed=seed,
-    )
-
-
-def request(draws: Random, number: int, geometry: Geometry) -> Request:
-    """A request that fits a row. Its tokens are often equal; what it would draw may stop it."""
-    new = draws.randint(1, geometry.max_len - 1)
-    length = draws.randint(1, geometry.max_len - new)
-    most = draws.randint(1, 2)
-    params = Params(max_new=new, temperature=float(draws.randint(0, 1)), seed=draws.randint(0, 3))
-    prompt = tuple(draws.randint(1, most) for _ in range(length))
-    if draws.random() < 0.3:
-        text, _ = naive.generate(prompt, params, draws.randint(0, 1))
-        params = evolve(params, stops=((draws.choice(text),),))
-    return Request(
-        id=number,
-        prompt=prompt,
-        params=params,
-        n_generations=draws.randint(1, min(3, geometry.slots)),
-    )
-
-
-def idle(machine: Machine, state: State, jobs: scheduler.Jobs, action: MixedRound) -> Iterator[str]:
-    """The slots that could have a token more in a round, and have none."""
-    batch = batch_of(state, action)
-    drawn = sum(position + 1 == len(used(state, slot).tokens) for slot, position in batch)
-    if len(batch) == state.limits.round_tokens or drawn == state.limits.outputs:
-        return
-    there = {slot for slot, _ in batch}
-    for request in scheduler.running(state, jobs):
-        for slot in slots_of_request(state, request):
-            cells = used(state, slot).allocated
-            more = (*batch, (slot, cells))
-            lacks = machine.pages_wanted(state, Allocate(more)) > state.counts.count(0)
-            if slot not in there and not lacks and not scheduler._waits(machine, state, slot):
-                yield f"KNOB: slot {slot} could write cell {cells}, and is not in {action}"
-
-
-class Served:
-    """What a case did. wrong: what a request could tell, or what did not go on."""
-
-    def __init__(self, case: Case) -> None:
-        self.kinds, self.wrong = Counter[type](), list[str]()
-        self.overtaken = Counter[int]()
-        self._machine, self._jobs = case.machine, ()
-        self._arrived = [one.id for one in case.requests]
-        self._state = case.new
-        self._outputs = dict[tuple[int, int], object]()
-        draws, coming = Random(case.seed), list(case.requests)
-        while (coming or self._jobs) and not self.wrong:
-            while coming and (not self._jobs or draws.random() < 0.4):
-                self._jobs = scheduler.arrive(self._machine, self._state, self._jobs, coming.pop(0))
-            self._turn()
-        for one in case.requests if not self.wrong else ():
-            for choice in range(one.n_generations):
-                alone = naive.generate(one.prompt, one.params, choice)
-                if self._outputs.get((one.id, choice)) != alone:
-                    self.wrong.append(f"ALONE: choice {choice} of request {one.id}")
-        if any(self._state.counts) and not self.wrong:
-            self.wrong.append("CONS: a page is left")
-
-    _jobs: scheduler.Jobs
-
-    def _do(self, action: Action) -> State:
-        if isinstance(action, MixedRound):
-            self.wrong += idle(self._machine, self._state, self._jobs, action)
-        self.kinds[type(action)] += 1
-        self._state = self._machine.step(self._state, action)
-        return self._state
-
-    def _turn(self) -> None:
-        before = scheduler.ranks(self._state, self._jobs, self._arrived)
-        self._jobs = scheduler.turn(self._machine, self._state, self._jobs, self._do)
-        after = scheduler.ranks(self._state, self._jobs, self._arrived)
-        oldest = next(iter(before))
-        stalls = after.get(oldest, 0) >= before[oldest]
-        assert stalls == scheduler.oldest_stalls(before, after)
-        if stalls:
-            self.wrong.append(f"PROG: the rank of request {oldest} is {before[oldest]} again")
-        begun = scheduler.running(self._state, self._jobs)
-        if begun != (*islice(after, len(begun)),):
-            self.wrong.append(f"{begun} run before older ones")
-        late = scheduler.overtaken(before, after)
-        assert oldest not in late
-        self.overtaken.update(late)
-        for output in self._state.outputs:
-            self._outputs[output.request, output.choice] = output.tokens, output.reason
-        if self._state.outputs:
-            self._do(TakeOutputs())
 
 
 def test_requests_cannot_tell_and_the_oldest_goes_on() -> None:

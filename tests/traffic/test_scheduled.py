@@ -119,7 +119,7 @@ def test_a_round_that_brings_the_oldest_no_further_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A scheduler that lets requests wait for ever breaks PROG."""
-    monkeypatch.setattr(scheduler, "turn", lambda _machine, _state, jobs, _do: jobs)
+    monkeypatch.setattr(scheduler, "turn", lambda _machine, _state, jobs, _do, **_lag: jobs)
     finding = served(
         SpecEngine(SMALL, default_limits(SMALL), CleanupMode.INCREMENTAL), requests(1)
     ).finding
