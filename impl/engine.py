@@ -357,7 +357,7 @@ class Engine:
 
     def take_outputs(self) -> tuple[Output, ...]:
         """The finished choices since the last call, in order of finishing."""
-        return self._outputs(self._call("take_outputs"))
+        return outputs_of(self.setup, self._call("take_outputs"))
 
     def reset(self, mode: ResetMode = ResetMode.LOGICAL) -> None:
         """Forget everything; PHYSICAL also zeroes the pool. The same on every host.
@@ -422,34 +422,60 @@ class Engine:
     def compilations(self) -> dict[str, int]:
         """How often each entry point that was called has been compiled."""
         found = {}
-        for name in entries.NAMES:
+        for name in entries.ALL:
             count = compiled(self.setup, name)._cache_size()  # noqa: SLF001 - there is no public count
             if count:
                 found[name] = count
         return found
 
+    def start(self, name: str, *rest: Any) -> Array:
+        """Call an entry point without waiting for it; returns its report, for `finish`.
+
+        name: one of `impl.entries.ALL`. rest: what it takes after the weights and the state, in its
+        static shapes. Calls are done in the order in which they are started. The state of the
+        engine is then that after the call, also if it turns out to be refused.
+        """
+        run = self._entry(name)
+        return hold_interrupts(lambda: self._start(run, rest))
+
+    def finish(self, report: Array) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Wait for a report: the result behind its status. Raises Refused if that is not 0."""
+        return _result(hold_interrupts(lambda: self._read(report)))
+
     def _call(self, name: str, *rest: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
+        run = self._entry(name)
+        return _result(hold_interrupts(lambda: self._bind(run, rest)))
+
+    def _entry(self, name: str) -> Any:
         run = self._entries.get(name)
         if run is None:  # hashing a setup costs as much as a small call
             run = self._entries[name] = compiled(self.setup, name)
-        report = hold_interrupts(lambda: self._bind(run, rest))
-        code, seen, allowed = report[:3].tolist()
-        if code:
-            reason = Reason(code)
-            most = f"0 to {allowed}" if reason is Reason.SLOT_RANGE else allowed
-            raise refused([Refusal(reason, seen, most)])
-        return report[3:]
+        return run
 
     def _bind(self, run: Any, rest: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[np.int32]]:
+        return self._read(self._start(run, rest))
+
+    def _start(self, run: Any, rest: tuple[Any, ...]) -> Array:
         """Call an entry point and keep the state that it returns, or None if the state is lost."""
         packed = self.packed
         try:
-            self._packed, answer = run(self._weights, packed, *rest)
-            return np.asarray(answer)
+            self._packed, report = run(self._weights, packed, *rest)
         except BaseException:
-            if not _is_there(self._packed):
-                self._packed = None
+            self._forget_lost()
             raise
+        return cast(Array, report)
+
+    def _read(self, report: Array) -> np.ndarray[Any, np.dtype[np.int32]]:
+        try:
+            return np.asarray(report)
+        except BaseException:
+            self._forget_lost()
+            raise
+
+    def _forget_lost(self) -> None:
+        """Keep no state that cannot be read."""
+        if not _is_there(self._packed):
+            self._packed = None
 
     def _plan(self, flat: np.ndarray[Any, np.dtype[np.int32]]) -> BatchPlan:
         seqs, tokens = self.setup.batch_seqs, self.setup.limits.prefill_tokens
@@ -459,20 +485,34 @@ class Engine:
         fields[1] = fields[1].reshape(seqs, width)
         return BatchPlan(*cast(list[Array], fields))
 
-    def _outputs(self, flat: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[Output, ...]:
-        size, length = self.setup.limits.outputs, self.setup.geometry.max_len
-        count = int(flat[0])
-        columns = flat[1 : 1 + 4 * size].reshape(4, size)[:, :count].T.tolist()
-        rest = flat[1 + 4 * size :]
-        tokens = rest[: size * length].reshape(size, length)
-        logprobs = rest[size * length :].view(np.float32).reshape(size, -1)
-        return tuple(
-            Output(
-                request,
-                choice,
-                tuple(tokens[index, :generated].tolist()),
-                _REASONS[reason],
-                tuple(logprobs[index, :generated].tolist()),
-            )
-            for index, (request, choice, reason, generated) in enumerate(columns)
+
+def outputs_of(setup: Setup, flat: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[Output, ...]:
+    """The outputs in a result of the entry point `take_outputs`."""
+    size, length = setup.limits.outputs, setup.geometry.max_len
+    count = int(flat[0])
+    columns = flat[1 : 1 + 4 * size].reshape(4, size)[:, :count].T.tolist()
+    rest = flat[1 + 4 * size :]
+    tokens = rest[: size * length].reshape(size, length)
+    logprobs = rest[size * length :].view(np.float32).reshape(size, -1)
+    return tuple(
+        Output(
+            request,
+            choice,
+            tuple(tokens[index, :generated].tolist()),
+            _REASONS[reason],
+            tuple(logprobs[index, :generated].tolist()),
         )
+        for index, (request, choice, reason, generated) in enumerate(columns)
+    )
+
+
+def _result(
+    report: np.ndarray[Any, np.dtype[np.int32]],
+) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The result in a report; raises Refused if the action was."""
+    code, seen, allowed = report[:3].tolist()
+    if code:
+        reason = Reason(code)
+        most = f"0 to {allowed}" if reason is Reason.SLOT_RANGE else allowed
+        raise refused([Refusal(reason, seen, most)])
+    return report[3:]

@@ -5,6 +5,7 @@ Source: docs/sources.md, "Prefill and decode" and "Cleanup modes".
 
 from typing import Final
 
+from impl.steps.ahead import begin, launch
 from impl.steps.allocation import allocate
 from impl.steps.flights import deliver, dispatch, retire
 from impl.steps.outputs import take_outputs
@@ -23,6 +24,7 @@ from impl.steps.writing import write
 __all__ = (
     "allocate",
     "assign",
+    "begin",
     "clone",
     "commit",
     "deliver",
@@ -34,6 +36,7 @@ __all__ = (
     "free_finished",
     "generate",
     "hit",
+    "launch",
     "merge",
     "mixed_round",
     "pack",
@@ -56,5 +59,11 @@ __all__ = (
     "write",
 )
 
-NAMES: Final = tuple(name for name in __all__ if name != "stats")
+AHEAD: Final = ("begin", "launch")
+"""The entry points that do two actions in one call: see `impl.ahead`."""
+
+ALL: Final = tuple(name for name in __all__ if name != "stats")
 """Every entry point that takes and returns a state; `stats` only reads one."""
+
+NAMES: Final = tuple(name for name in ALL if name not in AHEAD)
+"""Those that do one action."""

@@ -6,21 +6,18 @@ device is read from it when needed, and not mirrored here. Source: docs/sources.
 admission" and "Page budget".
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import TypeVar
 
 from attrs import evolve, frozen
 
 from impl import arguments
-from impl.engine import Engine, Key, Output, StateLost, Stats
-from impl.interrupts import hold_interrupts
+from impl.engine import Engine, Key, Output, Stats
 from impl.setup import Setup
+from impl.together import Together
 from spec.vocabulary import Reason, Refusal, Request, ResetMode, refused
 from spec.vocabulary.errors import KvspecError
 from spec.vocabulary.rules import a
-
-T = TypeVar("T")
 
 
 class Stalled(KvspecError):
@@ -105,7 +102,7 @@ def room_refusals(
     yield from _over(Reason.OUT_OF_PAGES, wanted, geometry.pages - reserved, "unreserved pages")
 
 
-class Host:
+class Host(Together):
     """Serves requests with an engine. Every refusal leaves host and engine as they were.
 
     After an interrupt (SIGINT in the main thread) the host goes on where it was: requests that were
@@ -120,7 +117,6 @@ class Host:
         a(Engine).require("engine", engine)
         self._engine = engine
         self._state = HostState()
-        self._broken = False
 
     @property
     def state(self) -> HostState:
@@ -235,23 +231,6 @@ class Host:
         self._engine.reset(mode)
         self._state, self._broken = HostState(), False
 
-    def _together(self, work: Callable[[], T]) -> T:
-        """Run work that changes device and host. An interrupt waits until both are done."""
-        return hold_interrupts(partial(self._unless_broken, work))
-
-    def _unless_broken(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except KvspecError:  # refused, and nothing has changed; or StateLost
-            raise
-        except BaseException:
-            self._broken = True
-            raise
-
-    def _check(self) -> None:
-        if self._broken:
-            raise StateLost("host and engine are in different states")
-
     def _obstacles(self, stats: Stats, reason: Reason | None) -> tuple[Refusal, ...]:
         if self._state.waiting:
             return _admit_refusals(self._state, self._engine.setup, stats)
@@ -297,11 +276,18 @@ def _lacking(requests: Sequence[Request], setup: Setup, stats: Stats) -> Iterato
 def _submit_refusals(
     state: HostState, request: Request, setup: Setup, stats: Stats
 ) -> Iterator[Refusal]:
-    geometry, limits = setup.geometry, setup.limits
     known = {other.id for other in (*state.waiting, *state.admitted)}
     known |= {output.request for output in state.finished}
     if request.id in known | {one for one, _ in stats.occupants | stats.untaken}:
         yield Refusal(Reason.CHOICE_TAKEN, request.id, "an id that nothing in the engine has")
+    yield from size_refusals(request, setup)
+    prompt, limits = len(request.prompt), setup.limits
+    yield from _over(Reason.NEVER_FITS, prompt, limits.prefill_tokens, "tokens in one prefill")
+
+
+def size_refusals(request: Request, setup: Setup) -> Iterator[Refusal]:
+    """Why this request could not run even alone, if its prompt may be read in parts."""
+    geometry, limits = setup.geometry, setup.limits
     prompt, stops = len(request.prompt), request.params.stops
     longest = max((len(stop) for stop in stops), default=0)
     whole, pages = prompt + request.params.max_new, request.pages_needed(geometry)
@@ -310,7 +296,6 @@ def _submit_refusals(
     yield from _over(Reason.STOPS, longest, limits.stop_len, "tokens in a stop sequence")
     yield from _over(Reason.NEVER_FITS, pages, geometry.pages, "pages in the pool")
     yield from _over(Reason.NEVER_FITS, request.n_generations, geometry.slots, "slots")
-    yield from _over(Reason.NEVER_FITS, prompt, limits.prefill_tokens, "tokens in one prefill")
 
 
 def _admit_refusals(state: HostState, setup: Setup, stats: Stats) -> tuple[Refusal, ...]:

@@ -121,9 +121,10 @@ def allocating(setup: Setup) -> Timed:
     return call
 
 
-_LIVE, _PUBLISHED, _RESERVED, _ALLOCATED, _INDEXED, _DRAFTED = range(6)
+_LIVE, _PUBLISHED, _RESERVED, _ALLOCATED, _INDEXED, _DRAFTED, _UNUSED = range(7)
 """The slots of `Prepared`: two of requests, the second with a page in the index, one without a
-prompt, one with unwritten cells, one without cells whose text the index has, one with a draft."""
+prompt, one with unwritten cells, one without cells whose text the index has, one with a draft, and
+one that nothing has."""
 
 _IDLE: Final = (9,) * 16
 """The text of a page of the index that no row names."""
@@ -199,6 +200,12 @@ def legal_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
         "assign": (
             np.int32(_RESERVED),
             np.int32(0),
+            *arguments.prompt(setup, (1, 2)),
+            arguments.params(setup, [Params(max_new=3)], [7]),
+        ),
+        "begin": (
+            np.zeros((3 + setup.geometry.slots,), np.int32),
+            np.int32(_UNUSED),
             *arguments.prompt(setup, (1, 2)),
             arguments.params(setup, [Params(max_new=3)], [7]),
         ),

@@ -161,6 +161,8 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
     one = np.int32(0)
     params = Params(max_new=1)
     batch = arguments.batch(setup, [(0, 0)])
+    chunks = arguments.chunks(setup, [(0, 1)])
+    before = np.zeros((3 + setup.geometry.slots,), np.int32)
     given = {
         "reserve": (one, one),
         "assign": (
@@ -184,15 +186,22 @@ def example_arguments(setup: Setup) -> dict[str, tuple[object, ...]]:
         "publish": (one, one),
         "merge": (one, one),
         "evict": (*arguments.prompt(setup, (1,)), one),
-        "mixed_round": (arguments.chunks(setup, [(0, 1)]),),
-        "dispatch": (arguments.chunks(setup, [(0, 1)]),),
+        "begin": (
+            before,
+            one,
+            *arguments.prompt(setup, (1,)),
+            arguments.params(setup, [params], [1]),
+        ),
+        "mixed_round": (chunks,),
+        "dispatch": (chunks,),
+        "launch": (before, chunks),
         "preempt": (one,),
         "replay": (one, *arguments.prompt(setup, (1,))),
         "prefill_requests": (
             arguments.prefill_work(setup, [Request(id=1, prompt=(1,), params=params)]),
         ),
     }
-    return {name: given.get(name, ()) for name in entries.NAMES}
+    return {name: given.get(name, ()) for name in entries.ALL}
 
 
 def _pool_sized(text: str, state: Packed) -> Iterator[str]:

@@ -57,7 +57,7 @@ class _Compiled:
         return self
 
 
-@pytest.mark.parametrize("names", [(), run.TOUCHING, entries.NAMES])
+@pytest.mark.parametrize("names", [(), run.TOUCHING, entries.ALL])
 def test_each_entry_point_is_judged_whatever_is_timed(
     names: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +76,7 @@ def test_each_entry_point_is_judged_whatever_is_timed(
     monkeypatch.setattr(timing, "compiled", lambda *_: _Compiled())
     monkeypatch.setattr(pool_copies, "entry_problems", lambda *_: ("why",))
 
-    assert set(entries.NAMES) == run.measure(names, turns=1).copying.keys()
+    assert set(entries.ALL) == run.measure(names, turns=1).copying.keys()
 
 
 def test_calls_are_made_in_turns_and_each_has_its_own_median() -> None:
@@ -102,5 +102,5 @@ def test_every_entry_point_is_timed_where_it_is_legal() -> None:
     """None is refused on the state that it is timed on, or the benchmark would not end."""
     prepared = timing.Prepared(64, timing.programs(64))
 
-    for name in entries.NAMES:
+    for name in entries.ALL:
         assert prepared.entry(name)() > 0

@@ -52,7 +52,7 @@ REAL = Setup(geometry=GEOMETRY, limits=LIMITS, model=LLAMA)
 Entry = Callable[..., tuple[State, Array, Array]]
 
 
-@pytest.mark.parametrize("name", entries.NAMES)
+@pytest.mark.parametrize("name", entries.ALL)
 def test_no_entry_point_copies_the_pool(name: str) -> None:
     """The pool is aliased, temporary memory is small, and every change is in place."""
     assert () == pool_copies.check_entry(EXACT, name)
@@ -71,7 +71,7 @@ ONE_AT_A_TIME = evolve(LIMITS, prefill_tokens=1, prefill_seqs=1, round_tokens=1)
 
 
 @pytest.mark.parametrize(
-    "name", deep_after(2, ["write", "prefill_requests", "run_round", "generate", "retire"])
+    "name", deep_after(2, ["write", "prefill_requests", "run_round", "generate", "launch", "retire"])
 )
 def test_no_entry_point_copies_the_pool_for_one_token(name: str) -> None:
     """XLA copied it before it wrote a batch of one: fuzzing found that with one slot."""

@@ -47,6 +47,7 @@ EVERY: dict[str, Callable[[Engine], object]] = {
     "mixed_round": lambda engine: engine.mixed_round([(0, 1)]),
     "dispatch": lambda engine: engine.dispatch([(0, 1)]),
     "retire": Engine.retire,
+    "start": lambda engine: engine.start("retire"),
     "deliver": Engine.deliver,
     "preempt": lambda engine: engine.preempt(0),
     "replay": lambda engine: engine.replay(0, (1,)),
@@ -70,7 +71,7 @@ EVERY: dict[str, Callable[[Engine], object]] = {
     "write": lambda engine: engine.write([(0, 0)]),
     "assign": lambda engine: engine.assign(0, (1,), params(1), request=1),
 }
-OTHERS = {"reset", "inject", "compilations"}
+OTHERS = {"reset", "inject", "compilations", "finish"}
 """The methods that need no state."""
 
 
