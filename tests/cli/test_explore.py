@@ -113,7 +113,7 @@ def test_a_bound_leaves_it_undecided(
         (["--rung", "lifecycle", "--leave-out", "frei"], "saw 'frei'"),
         (
             ["--cleanup", "end"],
-            "--rung rollback or window or scheduling or chunks or preemption or flights: in the others",
+            "or scheduling or chunks or preemption or flights: in the others",
         ),
         (["--rung", "lifecycle", "--cleanup", "none"], "saw '--rung lifecycle'"),
         (["--rung", "attention"], "invalid choice: 'attention'"),
