@@ -408,14 +408,16 @@ def _rolled_back(before: View, after: View) -> Iterator[str]:
             if after.steps_of(slot):
                 yield f"slot {slot} has lost cells or drawn tokens, should not: it is in flight"
             yield from _truncated(before, after, slot)
-        accepted = len(after.tokens[slot]) > len(tokens) and not _has_ended(after, slot)
-        if accepted and before.proposed[slot] and after.known(slot) != before.known(slot):
+        accepted = len(after.tokens[slot]) > len(tokens) and before.proposed[slot]
+        goes_on = not _may_have_ended(before, after, slot)
+        if accepted and goes_on and after.known(slot) != before.known(slot):
             known = before.known(slot)
             yield f"slot {slot} has {after.known(slot)}, known or proposed, should have {known}"
 
 
-def _has_ended(view: View, slot: int) -> bool:
-    return view.finished is not None and view.finished[slot]
+def _may_have_ended(before: View, after: View, slot: int) -> bool:
+    """Whether a sequence has ended, or may have at a delivery, where that is not shown."""
+    return bool(before.steps_of(slot)) if after.finished is None else after.finished[slot]
 
 
 def _truncated(before: View, after: View, slot: int) -> Iterator[str]:

@@ -50,7 +50,7 @@ class Field:
     to_record, from_record: convert an entry of a view to an entry of a recording, and back. viewed:
     whether it is an attribute of View. paged: whether it names pages, so that it is compared under
     the page policy of the engine. required: whether an engine with the rung must show it, since
-    rows mean nothing without it.
+    rows or a queue mean nothing without it.
     """
 
     name: str
@@ -294,6 +294,7 @@ FIELDS: Final = (
         clause="SNAP",
         of=lambda state: tuple(map(flight_entry, state.flights)),
         record=tuple[tuple[bool, tuple[tuple[int, int, int, bool], ...], tuple[int, ...]], ...],
+        required=True,
     ),
     Field(
         name="held",

@@ -455,7 +455,8 @@ def wrongly_accepted(before: View, after: View, slot: int) -> bool:
     assert before.tokens is not None
     assert before.proposed is not None
     assert after.tokens is not None
-    if after.finished is not None and after.finished[slot]:
+    hidden = after.finished is None and open_steps(before, slot) != []
+    if hidden or (after.finished is not None and after.finished[slot]):
         return False
     further = len(after.tokens[slot]) > len(before.tokens[slot])
     return further and before.proposed[slot] != () and text(before, slot) != text(after, slot)
