@@ -42,7 +42,7 @@ from conformance.runtime.stopwatch import Stopwatch
 from spec import clauses, table, view
 from spec.cells import POISON
 from spec.fields import BY_NAME, VIEWED, IndexEntry, OutputEntry, entries, index_entry
-from spec.machines.actions import Allocate, Append, Evict, Submit
+from spec.machines.actions import Allocate, Append, Dispatch, Evict, Submit
 from spec.state import State
 from spec.stats import Totals
 from spec.view import View
@@ -622,8 +622,9 @@ def require_shown(profile: Profile, shown: View) -> None:
     """The fields that an engine with these actions cannot hide. Raises InvalidInput.
 
     Its rows mean nothing without a required field. If it shows tokens, written drafts would be
-    judged as cells of no token without the fields of the rung that proposes them. With Append the
-    queue belongs to its caller, so that a queue of its own would lack every token.
+    judged as cells of no token without the fields of the rung that proposes them; so would what a
+    step in flight has drawn. With Append the queue belongs to its caller, so that a queue of its
+    own would lack every token.
     """
     if shown.queue is not None and Append in profile.actions:
         raise InvalidInput(
@@ -633,8 +634,9 @@ def require_shown(profile: Profile, shown: View) -> None:
             remedy="Leave the queue out of the view; with Append the caller has it.",
         )
     for rung in profile.machine.rungs:
-        offered = sorted(kind.__name__ for kind in profile.taken.intersection(rung.rules))
         drafts = rung.known is not None and shown.tokens is not None
+        kinds = {*rung.rules, Dispatch} if drafts else {*rung.rules}
+        offered = sorted(kind.__name__ for kind in profile.taken.intersection(kinds))
         for field in VIEWED:
             hidden = field.owner == rung.name and getattr(shown, field.name) is None
             if hidden and offered and (field.required or drafts):

@@ -744,12 +744,13 @@ def test_only_fields_without_which_rows_mean_nothing_must_be_shown(field: str) -
     full = engine_of(WINDOWED)
     hide: dict[str, Any] = {field: None}
     hidden = evolve(full.observe(), **hide)
-    drafts: set[type] = {act.Commit, act.Propose, act.Truncate}
+    drafts: set[type] = {act.Commit, act.Dispatch, act.Propose, act.Truncate}
     required: dict[str, set[type]] = {
         "first_page": {act.Release},
         "indexed": {act.Drop, act.Evict, act.Hit, act.Merge, act.Publish, act.Share},
         "committed": drafts,
         "proposed": drafts,
+        "flights": {act.Deliver, act.Dispatch, act.Retire},
     }
     told = sorted(kind.__name__ for kind in required.get(field, ()))
 
@@ -760,7 +761,7 @@ def test_only_fields_without_which_rows_mean_nothing_must_be_shown(field: str) -
         without = evolve(full.profile, actions=full.profile.actions - required[field])
         require_shown(without, hidden)
         no_tokens = evolve(hidden, tokens=None)
-        if field not in {"first_page", "indexed"}:
+        if field not in {"first_page", "indexed", "flights"}:
             require_shown(full.profile, no_tokens)
     else:
         require_shown(full.profile, hidden)
