@@ -13,7 +13,7 @@ from spec.machines import naive
 from spec.machines.actions import Action, Reset, TakeOutputs
 from spec.rung import Machine
 from spec.state import State
-from spec.vocabulary import Params, Refused, Request
+from spec.vocabulary import LAG, Params, Refused, Request
 
 MOST_TURNS: Final = 16
 MOST_WAITING: Final = 3
@@ -27,7 +27,11 @@ class _NotDone(Exception):
 def serve_arrivals(session: Session, drawn: int) -> Step:
     """Requests arrive at any time, and are served for some rounds; the last ones are left as is.
 
-    Raises AssertionError, for PROG, if a round brings the oldest request no further.
+    An engine with steps in flight serves with a lag, or with none. The last steps are left in
+    flight.
+
+    Raises AssertionError, for PROG, if a round brings the oldest request no further, or with a lag
+    more turns than it allows.
     """
     rng, machine = Random(drawn), ladder.machine_for(frozenset(session.actions))
     capacity = session.state.capacity
@@ -36,16 +40,24 @@ def serve_arrivals(session: Session, drawn: int) -> Step:
         return session.rules["read_in_parts"](session, drawn)
     begin_anew(session)
     jobs: scheduler.Jobs = ()
-    arrived = list[int]()
+    arrived, lag, stalled = list[int](), _lag(session, machine, rng), 0
     try:
         for _ in range(rng.randrange(4, MOST_TURNS)):
             jobs = _arrivals(session, machine, jobs, arrived, rng)
-            jobs = _turn(session, machine, jobs, arrived)
+            jobs, stalled = _turn(session, machine, jobs, arrived, lag, stalled)
             if rng.randrange(2):
                 session.take(TakeOutputs())
     except _NotDone:
         pass
     return TakeOutputs()
+
+
+def _lag(session: Session, machine: Machine, rng: Random) -> int | None:
+    """How many steps stay in flight, or None; an engine without the rung draws nothing."""
+    if not scheduler.actions_of(machine, lag=0) <= session.actions:
+        return None
+    lags: tuple[int | None, ...] = (None, *range(LAG + 1))
+    return rng.choice(lags)
 
 
 def _arrivals(
@@ -88,8 +100,15 @@ def _request(session: Session, rng: Random) -> Request:
 
 
 def _turn(
-    session: Session, machine: Machine, jobs: scheduler.Jobs, arrived: list[int]
-) -> scheduler.Jobs:
+    session: Session,
+    machine: Machine,
+    jobs: scheduler.Jobs,
+    arrived: list[int],
+    lag: int | None,
+    stalled: int,
+) -> tuple[scheduler.Jobs, int]:
+    """The jobs after a turn, and in how many turns in a row the oldest has gone no further."""
+
     def do(action: Action) -> State:
         before = session.state
         session.take(action)
@@ -99,9 +118,10 @@ def _turn(
 
     state = session.state
     before = scheduler.ranks(state, jobs, arrived)
-    jobs = scheduler.turn(machine, state, jobs, do)
+    jobs = scheduler.turn(machine, state, jobs, do, lag=lag)
     after = scheduler.ranks(session.state, jobs, arrived)
-    room = len(state.outputs) < state.limits.outputs
-    if room and scheduler.oldest_stalls(before, after):
+    if len(state.outputs) < state.limits.outputs or not scheduler.oldest_stalls(before, after):
+        stalled = scheduler.turns_stalled(stalled, before, after)
+    if stalled > (lag or 0):
         raise AssertionError(f"PROG: the oldest request goes no further: {before}, then {after}")
-    return jobs
+    return jobs, stalled

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -15,8 +16,17 @@ from conformance.protocol import Action, Result
 from conformance.rungs import arrivals, preemption
 from conformance.rungs.shared_generators import spread
 from spec import scheduler
-from spec.machines.actions import FreeFinished, MixedRound, Preempt, Reset, TakeOutputs
-from spec.vocabulary import CleanupMode, Geometry, Reason, Refusal, refused
+from spec.machines.actions import (
+    Deliver,
+    Dispatch,
+    FreeFinished,
+    MixedRound,
+    Preempt,
+    Reset,
+    Retire,
+    TakeOutputs,
+)
+from spec.vocabulary import LAG, CleanupMode, Geometry, Reason, Refusal, refused
 
 TIGHT = small(pages=6, page_size=2, slots=3, pages_per_seq=4)
 
@@ -44,17 +54,41 @@ def test_requests_are_preempted_and_every_round_brings_the_oldest_further(
     done = Counter(type(step) for step in session.history)
     coverage = session.campaign.coverage
     never = set() if cleanup is CleanupMode.NONE else {FreeFinished}
-    assert never == scheduler.actions_of(session.lockstep.machine) - done.keys()
+    machine = session.lockstep.machine
+    taken = scheduler.actions_of(machine) | scheduler.actions_of(machine, lag=0)
+    assert never == taken - done.keys()
     assert done[Preempt] > 9
+    assert most_open(session) == LAG + 1
     assert {preemption.PARTLY, preemption.REPLAYED} <= coverage.corners.keys()
 
 
-def test_a_round_that_brings_nobody_further_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that lets requests wait for ever breaks PROG."""
-    monkeypatch.setattr(scheduler, "turn", lambda _machine, _state, jobs, _do: jobs)
+def most_open(session: Session) -> int:
+    """How many steps were in flight at once, at most, in a history."""
+    changes = [(type(step) is Dispatch) - (type(step) is Deliver) for step in session.history]
+    return max(accumulate(changes))
+
+
+@pytest.mark.parametrize("lag", [None, 0, 1, 2])
+def test_a_round_that_brings_nobody_further_is_told(
+    lag: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that lets requests wait for ever breaks PROG, at any lag."""
+    monkeypatch.setattr(scheduler, "turn", lambda _machine, _state, jobs, _do, **_lag: jobs)
+    monkeypatch.setattr(arrivals, "_lag", lambda *_: lag)
 
     with pytest.raises(AssertionError, match=r"^PROG: the oldest request goes no further:"):
         arrivals.serve_arrivals(session_of(), spread(1))
+
+
+@pytest.mark.parametrize("lacks", [Dispatch, Deliver])
+def test_an_engine_without_steps_in_flight_serves_in_rounds(lacks: type) -> None:
+    """The draw of the lag is left out, and no step is dispatched."""
+    session = session_of(partial(SpecEngine, actions=ACTIONS - {lacks}))
+    for drawn in range(20):
+        arrivals.serve_arrivals(session, spread(drawn))
+
+    assert not {Dispatch, Retire, Deliver} & {type(one) for one in session.history}
+    assert MixedRound in {type(one) for one in session.history}
 
 
 class Withholds(SpecEngine):

@@ -1,6 +1,7 @@
 """The scheduler with steps in flight: the same outputs at each lag, no preemption for nothing."""
 
 from collections import Counter
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -313,3 +314,45 @@ def test_a_wrong_rule_is_found(
         for lag in (1, 2)
         for one in Served(flying(seed), lag=lag).wrong
     )
+
+
+def test_every_order_of_arrival_goes_on_in_time() -> None:
+    """Three requests arrive in any order, in any turn, and the outputs are taken, or not yet."""
+    counts, params = (2, 1, 1), Params(max_new=5)
+    asked = tuple(
+        Request(id=number, prompt=prompt, params=params, n_generations=counts[number])
+        for number, prompt in enumerate(((1, 1, 1), (1, 1), (2,)))
+    )
+    sizes = evolve(TWO, pages=7, slots=3)
+    limits = evolve(default_limits(sizes), round_tokens=3, outputs=3)
+    new = FLYING.initial(sizes, limits, CleanupMode.INCREMENTAL)
+    stack = [(Turns(new, ()), order, 0) for order in permutations(asked)]
+    seen, preempted, worst = set[object](), 0, 0
+    while stack:
+        turns, coming, stalled = stack.pop()
+        at = turns.state, turns.jobs, coming, stalled
+        if at in seen:
+            continue
+        seen.add(at)
+        if coming:
+            jobs = scheduler.arrive(FLYING, turns.state, turns.jobs, coming[0])
+            stack.append((Turns(turns.state, jobs), coming[1:], stalled))
+        if turns.state.outputs:
+            taken = FLYING.step(turns.state, TakeOutputs())
+            stack.append((Turns(taken, turns.jobs), coming, stalled))
+        if turns.jobs:
+            after = Turns(turns.state, turns.jobs)
+            preempted += any(isinstance(action, Preempt) for action in after.turn(2))
+            stalled = stalled_after(turns, after, stalled)
+            worst = max(worst, stalled)
+            stack.append((after, coming, stalled))
+    assert (5076, 10, 1) == (len(seen), preempted, worst)
+
+
+def stalled_after(before: Turns, after: Turns, stalled: int) -> int:
+    """In how many turns in a row the oldest has gone no further; others began without room."""
+    oldest = [before.jobs[0].request.id]
+    ranks = [scheduler.ranks(turns.state, turns.jobs, oldest) for turns in (before, after)]
+    room = len(before.state.outputs) < before.state.limits.outputs
+    counts = room or not scheduler.oldest_stalls(*ranks)
+    return scheduler.turns_stalled(stalled, *ranks) if counts else stalled
