@@ -174,7 +174,7 @@ def withdrawn(state: AheadState, did: Held | Chunks | None) -> AheadState:
             return evolve(_with_cells(state, did, -1), flights=state.flights[:-1])
 
 
-class Ahead(Together):
+class Ahead:
     """Serves requests with an engine of its own, and dispatches steps before it knows earlier ones.
 
     lag: how many steps are in flight when the next one is dispatched, 0 to 2. With 0 the host waits
@@ -199,7 +199,7 @@ class Ahead(Together):
         if busy:
             raise refused([Refusal(Reason.SLOT_USED, busy, "an engine without requests")])
         self.lag = lag
-        self._engine = engine
+        self._engine, self._together = engine, Together()
         self._forget()
 
     @property
@@ -219,17 +219,17 @@ class Ahead(Together):
         self._check()
         while True:
             while len(self._state.flights) > self.lag:
-                self._together(self._deliver)
+                self._together.run(self._deliver)
             while self._state.waiting and not any(room_refusals(self._state, self._engine.setup)):
-                self._together(self._begin)
+                self._together.run(self._begin)
             chunks = planned(self._state, self._engine.setup)
             if chunks:
-                self._together(partial(self._launch, chunks))
+                self._together.run(partial(self._launch, chunks))
                 return True
             if not self._state.flights:
-                self._together(self._read_all)
+                self._together.run(self._read_all)
                 return False
-            self._together(self._deliver)
+            self._together.run(self._deliver)
 
     def take_outputs(self) -> tuple[Output, ...]:
         """The outputs that are read and not returned yet, in order of finishing. Does not wait."""
@@ -260,7 +260,7 @@ class Ahead(Together):
     def reset(self, mode: ResetMode = ResetMode.LOGICAL) -> None:
         """Forget every request, and everything on the device."""
         a(ResetMode).require("mode", mode)
-        self._together(partial(self._reset, mode))
+        self._together.run(partial(self._reset, mode))
 
     def _submit_all(self, requests: Sequence[Request]) -> None:
         self._check()
@@ -337,7 +337,7 @@ class Ahead(Together):
         """Take back the oldest unread call, which was refused, and those that were so with it."""
         calls, self._last = [*self._calls], self._nothing()
         if calls[0].did is None:  # a delivery: someone else has delivered the step
-            self._broken = True
+            self._together.broken = True
         for call in reversed(calls):
             self._state = withdrawn(self._state, call.did)
         self._calls = deque(call for call in calls if call.did is None)
@@ -354,7 +354,7 @@ class Ahead(Together):
         self._forget()
 
     def _forget(self) -> None:
-        self._state, self._calls, self._broken = AheadState(), deque(), False
+        self._state, self._calls, self._together.broken = AheadState(), deque(), False
         self._last = self._nothing()
 
     def _nothing(self) -> Array:
@@ -362,7 +362,7 @@ class Ahead(Together):
         return jnp.zeros((3 + self._engine.setup.geometry.slots,), jnp.int32)
 
     def _check(self) -> None:
-        super()._check()
+        self._together.check()
         _ = self._engine.packed  # raises StateLost
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from impl import entries
 from impl.models.protocol import Weights
 from impl.setup import Setup
 from impl.state import NO_TOKEN, State
@@ -44,6 +45,18 @@ LISTED: Final = Rule(
 )
 
 
+ENTRY: Final = Rule(
+    lambda value: isinstance(value, str) and value in entries.ALL,
+    "the name of an entry point",
+    "See impl.entries.ALL.",
+)
+REPORT: Final = Rule(
+    lambda value: isinstance(value, Array) and value.ndim == 1 and value.dtype == jnp.int32,
+    "a report, an array i32[N]",
+    "Pass what Engine.start has returned.",
+)
+
+
 def slot(given: int, *, name: str = "slot") -> np.int32:
     """A slot id, or -1 for one out of range that no int32 holds, or that means any slot."""
     SLOT.require(name, given)
@@ -69,16 +82,16 @@ def token(setup: Setup, given: int) -> np.int32:
     return np.int32(given)
 
 
-def batch(setup: Setup, entries: Sequence[tuple[int, int] | None]) -> tuple[Ints, Ints]:
+def batch(setup: Setup, given: Sequence[tuple[int, int] | None]) -> tuple[Ints, Ints]:
     """Slots and positions i32[prefill_tokens], padded; raises Refused if there are too many."""
-    LISTED.require("batch", entries)
-    BATCH.require("batch", tuple(entries))
+    LISTED.require("batch", given)
+    BATCH.require("batch", tuple(given))
     width = setup.limits.prefill_tokens
-    if len(entries) > width:
-        raise refused([Refusal(Reason.BATCH_WIDTH, len(entries), f"at most {width} entries")])
+    if len(given) > width:
+        raise refused([Refusal(Reason.BATCH_WIDTH, len(given), f"at most {width} given")])
     slots = np.full((width,), INVALID, np.int32)
     positions = np.zeros((width,), np.int32)
-    for index, entry in enumerate(entries):
+    for index, entry in enumerate(given):
         if entry is not None:
             slots[index] = slot(entry[0])
             positions[index] = entry[1] if 0 <= entry[1] < INVALID else -1

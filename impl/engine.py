@@ -432,14 +432,16 @@ class Engine:
         """Call an entry point without waiting for it; returns its report, for `finish`.
 
         name: one of `impl.entries.ALL`. rest: what it takes after the weights and the state, in its
-        static shapes. Calls are done in the order in which they are started. The state of the
-        engine is then that after the call, also if it turns out to be refused.
+        static shapes, which jax checks. Calls are done in the order in which they are started. The
+        state of the engine is then that after the call, also if it turns out to be refused.
         """
+        arguments.ENTRY.require("name", name)
         run = self._entry(name)
         return hold_interrupts(lambda: self._start(run, rest))
 
     def finish(self, report: Array) -> np.ndarray[Any, np.dtype[np.int32]]:
         """Wait for a report: the result behind its status. Raises Refused if that is not 0."""
+        arguments.REPORT.require("report", report)
         return _result(hold_interrupts(lambda: self._read(report)))
 
     def _call(self, name: str, *rest: Any) -> np.ndarray[Any, np.dtype[np.int32]]:

@@ -102,7 +102,7 @@ def room_refusals(
     yield from _over(Reason.OUT_OF_PAGES, wanted, geometry.pages - reserved, "unreserved pages")
 
 
-class Host(Together):
+class Host:
     """Serves requests with an engine. Every refusal leaves host and engine as they were.
 
     After an interrupt (SIGINT in the main thread) the host goes on where it was: requests that were
@@ -117,6 +117,7 @@ class Host(Together):
         a(Engine).require("engine", engine)
         self._engine = engine
         self._state = HostState()
+        self._together = Together()
 
     @property
     def state(self) -> HostState:
@@ -138,7 +139,7 @@ class Host(Together):
 
     def generate_rounds(self) -> tuple[int, Reason | None]:
         """Run at most `limits.rounds` rounds: the number done, and why the next one was refused."""
-        self._check()
+        self._together.check()
         return self._engine.generate()
 
     def take_outputs(self) -> tuple[Output, ...]:
@@ -178,11 +179,11 @@ class Host(Together):
     def reset(self, mode: ResetMode = ResetMode.LOGICAL) -> None:
         """Forget every request, and everything on the device."""
         a(ResetMode).require("mode", mode)
-        self._together(partial(self._reset, mode))
+        self._together.run(partial(self._reset, mode))
 
     def stats(self) -> Stats:
         """The statistics of the engine."""
-        self._check()
+        self._together.check()
         return self._engine.stats()
 
     def _submit_all(self, requests: Sequence[Request]) -> Stats:
@@ -209,14 +210,14 @@ class Host(Together):
     def _admit(self, stats: Stats) -> tuple[Request, ...]:
         chosen = admissible(self._state, self._engine.setup, stats)
         if chosen:
-            self._check()
-            self._together(partial(self._prefill, chosen))
+            self._together.check()
+            self._together.run(partial(self._prefill, chosen))
         return chosen
 
     def _collect(self) -> tuple[Output, ...]:
         """Move outputs from the device to the host, which keeps them until they are returned."""
-        self._check()
-        return self._together(self._take)
+        self._together.check()
+        return self._together.run(self._take)
 
     def _prefill(self, chosen: tuple[Request, ...]) -> None:
         self._engine.prefill(chosen)
@@ -229,7 +230,7 @@ class Host(Together):
 
     def _reset(self, mode: ResetMode) -> None:
         self._engine.reset(mode)
-        self._state, self._broken = HostState(), False
+        self._state, self._together.broken = HostState(), False
 
     def _obstacles(self, stats: Stats, reason: Reason | None) -> tuple[Refusal, ...]:
         if self._state.waiting:

@@ -12,13 +12,18 @@ T = TypeVar("T")
 
 
 class Together:
-    """The part of a host that keeps it and its engine in the same state."""
+    """Whether a host and its engine are in the same state. broken: they may not be."""
 
-    _broken = False
+    broken = False
 
-    def _together(self, work: Callable[[], T]) -> T:
+    def run(self, work: Callable[[], T]) -> T:
         """Run work that changes device and host. An interrupt waits until both are done."""
         return hold_interrupts(partial(self._unless_broken, work))
+
+    def check(self) -> None:
+        """Raise StateLost if host and engine may be in different states."""
+        if self.broken:
+            raise StateLost("host and engine are in different states")
 
     def _unless_broken(self, work: Callable[[], T]) -> T:
         try:
@@ -26,9 +31,5 @@ class Together:
         except KvspecError:  # refused, and nothing has changed; or StateLost
             raise
         except BaseException:
-            self._broken = True
+            self.broken = True
             raise
-
-    def _check(self) -> None:
-        if self._broken:
-            raise StateLost("host and engine are in different states")

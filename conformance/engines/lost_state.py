@@ -108,4 +108,5 @@ def calls_of_engine(engine: Engine) -> dict[str, Callable[[], object]]:
         "stats": engine.stats,
         "take_events": engine.take_events,
         "extract": engine.extract,
+        "start": partial(engine.start, "deliver"),
     }

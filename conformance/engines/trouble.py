@@ -70,7 +70,7 @@ class RestorableHost(Host):
 
     def restore(self, state: HostState) -> None:
         """Bring it to this state."""
-        self._state, self._broken = state, False
+        self._state, self._together.broken = state, False
 
 
 class TroubledEngine(Engine):

@@ -27,6 +27,7 @@ from conformance.mutation.schemata import NONE
 from conformance.mutation.transitions import Batches, Graph, collected, wrong_states
 from conformance.refinement import contents
 from conformance.refinement.run import SMALL, Small
+from conformance.refinement.transition import words
 from conformance.refinement.vmapped import Kind, Transitions, part
 from conformance.seeded_bugs import replaced
 from impl import arguments, host
@@ -199,7 +200,7 @@ def driver_noticed(small: Small, function: str, number: int) -> str | None:
                 return f"{rung} {geometry_to_text(geometry)}: {move} raises {type(error).__name__}"
             if isinstance(asked, frozenset):
                 continue
-            mask = np.uint32(sum(1 << reason.value for reason in reasons))
+            mask = words(np.array([sum(1 << reason.value for reason in reasons)], np.uint64))[0]
             if not jax.jit(kinds[asked.entry].check)(held, asked.call, held, mask):
                 return f"{rung} {geometry_to_text(geometry)}: {move} is not refused as it must be"
     return None

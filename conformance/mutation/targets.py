@@ -56,6 +56,7 @@ OF_ENGINE: Final = tuple(
         "engine",
         "engine_refusals",
         "host",
+        "ahead",
         "state_lost",
         "engine_llama",
     )
@@ -87,6 +88,7 @@ METADATA: Final = (
     "impl.state.pages",
     "impl.state.queue",
     "impl.state.slots",
+    "impl.steps.ahead",
     "impl.steps.allocation",
     "impl.steps.answer",
     "impl.steps.decode",
@@ -150,6 +152,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "driver": Group(
         "the host, the driver and the checks of arguments, which are Python alone",
         (
+            "impl.ahead",
             "impl.arguments",
             "impl.attention.interface",
             "impl.engine",
@@ -157,6 +160,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "impl.host",
             "impl.interrupts",
             "impl.setup",
+            "impl.together",
         ),
         ("fuzz", "vectors", "replay", UNIT_TESTS),
         {"impl.": OF_DRIVER},
@@ -165,7 +169,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     ),
     "guards": Group(
         "every guard of the engine and of its driver, left out",
-        (*METADATA, "impl.arguments", "impl.host"),
+        (*METADATA, "impl.ahead", "impl.arguments", "impl.host"),
         ("fuzz",),
         kinds=("guard",),
     ),

@@ -47,7 +47,8 @@ def agrees(
     right: the expected successor. mask u32[2]: the reasons to refuse, see `words`.
     """
     code = status[0].astype(jnp.uint32)
-    listed = (mask[code // WORD] >> code % WORD) & 1 != 0
+    word = mask.at[code // WORD].get(mode="fill", fill_value=0)
+    listed = (word >> code % WORD) & 1 != 0
     refused = (status[0] != 0) & listed & identical(before, after)
     done = (status[0] == 0) & same_observed(setup, after, right)
     return jnp.where(refuses(mask), refused, done)

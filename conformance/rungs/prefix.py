@@ -119,8 +119,9 @@ def hit(session: Session, drawn: int) -> Step:
     if not entries:
         _publish_first(session, digits)
         entries = _hittable(session.state)
-    if not session.state.unused_slots:
-        session.take(Free(digits.one_of(used_slots(session.state))))
+    used = used_slots(session.state)
+    if not session.state.unused_slots and used:
+        session.take(Free(digits.one_of(used)))
     if not entries or not session.state.unused_slots:
         return session.rules["publish"](session, drawn)
     entry, size = digits.one_of(entries), session.state.geometry.page_size

@@ -220,8 +220,9 @@ def _make_releasable(session: Session, digits: Digits) -> None:
 
 def _write_by_page(session: Session, prompt: Tokens, digits: Digits) -> None:
     """Begin a sequence with this prompt, and write it page by page, as far as there are pages."""
-    if not session.state.unused_slots:
-        session.take(Free(digits.one_of(used_slots(session.state))))
+    used = used_slots(session.state)
+    if not session.state.unused_slots and used:
+        session.take(Free(digits.one_of(used)))
     if not session.state.unused_slots:
         return
     slot, size = session.state.unused_slots[0], session.state.geometry.page_size

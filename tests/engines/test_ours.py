@@ -24,7 +24,7 @@ from conformance.lockstep.called import called
 from conformance.lockstep.lockstep import Lockstep
 from conformance.protocol import Action, EngineFailed, Poison
 from conformance.seeded_bugs import forget_compiled
-from impl import engine, entries, host
+from impl import engine, entries, host, together
 from impl.engine import Engine, Output, Stats
 from impl.host import Host, HostState, submit
 from impl.interrupts import hold_interrupts
@@ -32,6 +32,7 @@ from impl.setup import Setup
 from impl.state import State, blank_metadata, pages
 from impl.state.packing import Packed, pack
 from impl.steps.answer import Answer, done, nothing
+from impl.together import Together
 from spec.fields import VIEWED
 from spec.machines import actions as act
 from spec.vocabulary import (
@@ -245,7 +246,7 @@ GENERATE: Final = Host.generate
     [
         (Host, "generate", GENERATE, None),
         (Host, "generate", serves_less_elsewhere, "in another thread"),
-        (host, "hold_interrupts", holds_in_any_thread, "signal only works in main thread"),
+        (together, "hold_interrupts", holds_in_any_thread, "signal only works in main thread"),
     ],
 )
 def test_another_thread_serves_the_same(
@@ -362,13 +363,16 @@ def keeps_broken(host: Host, mode: ResetMode) -> None:
     host._state = HostState()
 
 
-def forgets_what_waits(host: Host, work: Callable[[], object]) -> object:
-    """Run work, and drop the requests that wait if it fails."""
+def forgets_what_waits(host: Host) -> object:
+    """Take outputs, and drop the requests that wait if that fails."""
     try:
-        return work()
+        return TAKE(host)
     except Exception:
-        host._state, host._broken = HostState(), True
+        host._state = HostState()
         raise
+
+
+TAKE: Final = Host._take
 
 
 def unless_it_fails(work: Callable[[], object]) -> object:
@@ -399,7 +403,7 @@ def made_anew(engine: Engine) -> Packed:
             property(made_anew, vars(Engine)["packed"].fset),
             "goes on without its state",
         ),
-        (Host, "_unless_broken", forgets_what_waits, "wait after a call that failed"),
+        (Host, "_take", forgets_what_waits, "wait after a call that failed"),
         (engine, "hold_interrupts", unless_it_fails, "Ctrl-C in a call that fails is lost"),
     ],
 )
@@ -409,7 +413,7 @@ def test_a_failure_that_is_not_named_or_not_mended_is_seen(
     """A host that no reset mends, an engine that goes on, and what is forgotten meanwhile."""
     ours = Ours(*GIVEN, observed=True)
     monkeypatch.setattr(place, name, planted)
-    monkeypatch.setattr(Host, "_check", Host._check if place is Host else lambda _: None)
+    monkeypatch.setattr(Together, "check", Together.check if place is Host else lambda _: None)
 
     ours.apply(act.Submit(REQUESTS[1]))
     with pytest.raises(EngineFailed, match=told):
@@ -468,7 +472,7 @@ def replaced(right: Callable[..., Any], name: str, engine: Engine, result: objec
 
 def in_all_troubles(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> set[str]:
     """What is wrong with our engine in trouble, at each of its calls, with another function."""
-    place = next((one for one in (host, engine) if hasattr(one, name)), Host)
+    place = next((one for one in (host, together, Together) if hasattr(one, name)), Host)
     ours = Ours(*GIVEN, observed=True)
     for request in REQUESTS[:1]:
         ours.apply(act.Submit(request))
@@ -525,21 +529,22 @@ def forgets_what_is_kept(
 def reset_but_for_outputs(given: Host, mode: ResetMode) -> None:
     """Reset, and keep what had finished."""
     given._engine.reset(mode)
-    given._state, given._broken = evolve(given._state, waiting=(), admitted=()), False
+    given._state = evolve(given._state, waiting=(), admitted=())
+    given._together.broken = False
 
 
 def collect_at_once(given: Host) -> tuple[Output, ...]:
     """Collect without holding interrupts."""
-    given._check()
-    return given._unless_broken(given._take)
+    given._together.check()
+    return given._together._unless_broken(given._take)
 
 
-def unless_an_exception(given: Host, work: Callable[[], object]) -> object:
+def unless_an_exception(given: Together, work: Callable[[], object]) -> object:
     """Run work; what is no `Exception` leaves the host as if nothing had happened."""
     try:
         return work()
     except Exception:
-        given._broken = True
+        given.broken = True
         raise
 
 
@@ -610,7 +615,7 @@ holds_whatever_there_is = partial(holding, holds=bool)
                 unless_an_exception,
                 "an alarm in call 1 of the host, what is served is",
             ),
-            ("_check", lambda _: None, "after an alarm in call 1 of the host, what is served is"),
+            ("check", lambda _: None, "after an alarm in call 1 of the host, what is served is"),
             ("_take", take_without_what_is_kept, "of the host, what is served is"),
             ("_take", take_before_what_is_kept, "and had begun with"),
             ("generate_rounds", decode_anyhow, "generate_rounds goes on without its state"),
@@ -644,13 +649,12 @@ def public(cls: type) -> set[str]:
 
 
 def test_every_call_is_asked_whether_it_goes_on_without_its_state() -> None:
-    """All public methods but those that mend it, and one that reads no state."""
+    """All public methods but those that mend it, and two that read no state."""
     ours = Ours(*GIVEN, observed=True)
 
     assert public(Host) - {"reset"} == calls_of_host(ours._host).keys()
-    assert (
-        public(Engine) - {"reset", "inject", "compilations"} == calls_of_engine(ours.engine).keys()
-    )
+    others = {"reset", "inject", "compilations", "finish"}
+    assert public(Engine) - others == calls_of_engine(ours.engine).keys()
 
 
 def resets_in_two(given: Host, mode: ResetMode = ResetMode.LOGICAL) -> None:
@@ -663,12 +667,12 @@ def resets_and_trusts(given: Host, mode: ResetMode = ResetMode.LOGICAL) -> None:
     hold_interrupts(partial(given._reset, mode))
 
 
-def unless_no_exception(given: Host, work: Callable[[], object]) -> object:
+def unless_no_exception(given: Together, work: Callable[[], object]) -> object:
     """Run work; an `Exception` leaves the host as if nothing had happened."""
     try:
         return work()
     except BaseException as error:
-        given._broken |= not isinstance(error, Exception)
+        given.broken |= not isinstance(error, Exception)
         raise
 
 
@@ -719,7 +723,7 @@ def takes_in_two(given: Host) -> tuple[Output, ...]:
             ),
             (engine, "hold_interrupts", holds_whatever_there_is, "not callable"),
             (Host, "reset", resets_and_trusts, "after an alarm in call 0 of 1, Reset(mode="),
-            (Host, "_unless_broken", unless_no_exception, "is an error in call 1 of 2, Admit() is"),
+            (Together, "_unless_broken", unless_no_exception, "is an error in call 1 of 2, Admit() is"),
             (
                 Engine,
                 "_bind",

@@ -48,6 +48,8 @@ GOOD: dict[Any, Any] = {
     Sequence[Request]: [REQUEST],
     ResetMode: ResetMode.PHYSICAL,
     State: None,
+    str: "deliver",
+    jax.Array: jnp.zeros((3,), jnp.int32),
 }
 NO_INTEGER: tuple[Any, ...] = (
     *(True, False, 1.0, 1.7, float("nan"), "1", b"1", [], (), (1,), {}, 1j, object()),
@@ -78,6 +80,8 @@ HOSTILE: dict[Any, tuple[Any, ...]] = {
     ),
     ResetMode: (None, "logical", "LOGICAL", 1, True, ResetMode, CleanupMode.NONE),
     State: (None, 1, (), {}, State, "state"),
+    str: (None, 1, b"deliver", "", "deliver ", "stats", ["deliver"]),
+    jax.Array: (None, 1, (), "report", np.zeros(3, np.int32), jnp.zeros(3), jnp.zeros((1, 3), int)),
 }
 """Invalid values for each type of argument, beside a scalar of jax, which no argument takes."""
 BEYOND: dict[str, tuple[Any, ...]] = dict.fromkeys(
@@ -90,12 +94,13 @@ SLOTS = {"slot", "parent", "child"}
 
 
 def listed() -> Iterator[tuple[type, str, str]]:
-    """Every argument of every public method of Engine and Host, and of their constructors."""
+    """Every named argument of every public method of Engine and Host, and of their constructors."""
     for cls in (Engine, Host):
         for method, function in inspect.getmembers(cls, inspect.isfunction):
             if not method.startswith("_"):
-                names = list(inspect.signature(function).parameters)[1:]
-                yield from ((cls, method, name) for name in names)
+                found = [*inspect.signature(function).parameters.values()][1:]
+                named = (one.name for one in found if one.kind is not one.VAR_POSITIONAL)
+                yield from ((cls, method, name) for name in named)
 
 
 ARGUMENTS = tuple(listed())
@@ -110,7 +115,7 @@ def types_of(cls: type, method: str) -> dict[str, Any]:
 def calls(cls: type, method: str, name: str, served: "Served") -> Callable[[object], object]:
     """A function of one argument of the method, with valid values for all others."""
     target = served.engine if cls is Engine else served.host
-    given = {other: GOOD[kind] for other, kind in types_of(cls, method).items()}
+    given = {other: GOOD[kind] for other, kind in types_of(cls, method).items() if kind in GOOD}
     return lambda value: getattr(target, method)(**{**given, name: value})
 
 

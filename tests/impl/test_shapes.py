@@ -23,6 +23,7 @@ from impl.steps import queueing
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = {
+    "impl.ahead",
     "impl.arguments",
     "impl.engine",
     "impl.entries",
@@ -30,6 +31,7 @@ HOST = {
     "impl.host",
     "impl.interrupts",
     "impl.setup",
+    "impl.together",
 }
 """The modules of the host, which are not traced."""
 CHECK_NOTHING = """\

@@ -15,7 +15,7 @@ from deep import deep_after
 from walk_tools import walk, walked
 
 from conformance.refinement import contents
-from conformance.refinement.transition import agrees, identical, same_observed
+from conformance.refinement.transition import agrees, identical, same_observed, words
 from impl.state import State as DeviceState
 from spec.state import State
 from spec.vocabulary import Geometry, Reason
@@ -176,11 +176,11 @@ def test_states_of_different_engines_are_not_compared(states: list[DeviceState])
             jax.eval_shape(compare, whole, less)
 
 
-CODES: Final = (*range(34), *(256 + reason for reason in Reason), -1, -(2**31), 2**31 - 1)
+CODES: Final = (*range(66), *(256 + reason for reason in Reason), -1, -(2**31), 2**31 - 1)
 """0 is "done"; the codes from 256 on end like a reason, and are none."""
 MASKS: Final = (
-    *(0, 1, 2**32 - 1, 2**31 + 1),
-    *(1 << reason for reason in Reason if reason < 32),
+    *(0, 1, 2**32 - 1, 2**64 - 1, 2**31 + 1, 2**32),
+    *(1 << reason for reason in Reason),
     *(1 << reason | 1 << Reason.OUT_OF_PAGES for reason in (Reason.SLOT_RANGE, Reason.STOPS)),
 )
 """Bit 0 is no reason: with it alone, nothing is legal."""
@@ -197,13 +197,13 @@ def test_what_an_engine_may_do_is_decided_by_code_mask_and_states(
     hidden = next(other for other in variants(right) if shown(other) == shown(right))
     afters = [before, alike, right, hidden, wrong]
     statuses = np.array([(code, 7, 0) for code in CODES], np.int32)
-    masks = np.array(MASKS, np.uint32)
+    masks = words(np.array(MASKS, np.uint64))
     expected = [
         [
             [
                 (code == 0 and shown(after) == shown(right))
                 if mask == 0
-                else (0 < code < 32 and bool(mask >> code & 1) and after is before)
+                else (0 < code < 64 and bool(mask >> code & 1) and after is before)
                 for mask in MASKS
             ]
             for code in CODES

@@ -25,7 +25,7 @@ from conformance.refinement.run import (
     refine_allocator,
     refine_cells,
 )
-from conformance.refinement.transition import agrees, identical, same_observed
+from conformance.refinement.transition import agrees, identical, same_observed, words
 from conformance.refinement.vmapped import Checker, Kind, Tally, Transitions
 from conformance.seeded_bugs import planted, replaced
 from impl.setup import Setup
@@ -260,6 +260,11 @@ def test_every_field_of_the_state_is_looked_at() -> None:
     assert looked_at | kept | INTERNAL == {"pages.cache", *fields(SETUP)}
 
 
+def mask_of(reasons: int) -> jax.Array:
+    """A set of reasons, a bit for each, as the device has it."""
+    return jnp.asarray(words(np.array([reasons], np.uint64))[0])
+
+
 @pytest.mark.parametrize(
     ("code", "mask", "same", "fine"),
     [
@@ -272,6 +277,9 @@ def test_every_field_of_the_state_is_looked_at() -> None:
         (Reason.SLOT_UNUSED, 1 << Reason.SLOT_USED, 1, 0),
         (Reason.SLOT_USED, 1 << Reason.SLOT_USED | 1 << Reason.OUT_OF_PAGES, 1, 1),
         (Reason.CHOICE_TAKEN, 1 << Reason.CHOICE_TAKEN, 1, 1),
+        (Reason.NO_FLIGHT, 1 << Reason.NO_FLIGHT, 1, 1),
+        (Reason.NO_FLIGHT, 1 << (Reason.NO_FLIGHT - 32), 1, 0),
+        (Reason.NO_FLIGHT - 32, 1 << Reason.NO_FLIGHT, 1, 0),
     ],
 )
 def test_a_refusal_has_a_legal_reason_and_changes_nothing(
@@ -281,12 +289,12 @@ def test_a_refusal_has_a_legal_reason_and_changes_nothing(
     after = encoded if same else changed(encoded, "pages.counts", 0)
     status = jnp.array([code, 0, 0], jnp.int32)
 
-    assert bool(fine) == agrees(SETUP, encoded, after, status, encoded, jnp.uint32(mask))
+    assert bool(fine) == agrees(SETUP, encoded, after, status, encoded, mask_of(mask))
 
 
 def test_a_refusal_changes_nothing_at_all(encoded: DeviceState) -> None:
     """One number that is written by a refused step is found, also where nobody can observe it."""
-    status, mask = jnp.array([Reason.SLOT_USED, 0, 0], jnp.int32), jnp.uint32(1 << Reason.SLOT_USED)
+    status, mask = jnp.array([Reason.SLOT_USED, 0, 0], jnp.int32), mask_of(1 << Reason.SLOT_USED)
     fine = jax.jit(lambda before, after: agrees(SETUP, before, after, status, before, mask))
     wrong = {f"{name} {at}": changed(encoded, name, at) for name, at in [*LIVE, *DEAD]}
 
@@ -377,7 +385,7 @@ def numbers(values: list[int]) -> Transitions:
     """Transitions that are numbers: state, move 7, and nothing refused."""
     array = np.array(values)
     return Transitions(
-        array, array * 0 + 7, array, (array,), array, np.zeros(len(values), np.uint32)
+        array, array * 0 + 7, array, (array,), array, np.zeros((len(values), 2), np.uint32)
     )
 
 
