@@ -117,6 +117,7 @@ recording: $(STAMP) ## judge recordings of 1,000,000 events, unchanged and with 
 
 bench: $(STAMP) ## measure; every number that the documents quote comes from this target
 	$(BIN)/python -m conformance.benchmarks.run
+	$(BIN)/python -m conformance.benchmarks.ahead
 	$(if $(TRACE),$(BIN)/python -m conformance.benchmarks.batching $(TRACE))
 
 peers: $(REFERENCE_PEERS)/.done ## measure the reference attention beside those of jax and Levanter, in one run
