@@ -723,7 +723,12 @@ def takes_in_two(given: Host) -> tuple[Output, ...]:
             ),
             (engine, "hold_interrupts", holds_whatever_there_is, "not callable"),
             (Host, "reset", resets_and_trusts, "after an alarm in call 0 of 1, Reset(mode="),
-            (Together, "_unless_broken", unless_no_exception, "is an error in call 1 of 2, Admit() is"),
+            (
+                Together,
+                "_unless_broken",
+                unless_no_exception,
+                "is an error in call 1 of 2, Admit() is",
+            ),
             (
                 Engine,
                 "_bind",
