@@ -262,7 +262,18 @@ def meanwhile(session: Session, drawn: int) -> Step:
         begin(session, digits)
         chunks = _chunks(session.state, digits)
         return Dispatch(chunks) if chunks else Reserve()
+    if isinstance(step, Drop) and not digits.rarely(4):
+        _begin_in_flight(session, digits)
     return step
+
+
+def _begin_in_flight(session: Session, digits: Digits) -> None:
+    """Begin a sequence, and dispatch a step that has its first chunk, if there is room."""
+    begin(session, digits)
+    _make_room(session, digits)
+    chunks = _chunks(session.state, digits)
+    if chunks:
+        session.take(Dispatch(chunks))
 
 
 def _in_flight(state: State) -> list[int]:
@@ -410,7 +421,9 @@ def _meanwhile_corners(before: State, action: Action, after: State) -> Iterator[
             yield MERGED
         case Reset():
             yield RESET
-        case Drop() if any(not before.stale[slot] for slot in slots):
+        case Drop() if any(
+            not before.stale[slot] and not used(before, slot).written for slot in slots
+        ):
             yield DROPPED
 
 
@@ -479,7 +492,7 @@ PUBLISHED: Final = "publish beside a step in flight"
 RELEASED: Final = "release beside a step in flight"
 MERGED: Final = "merge a page that a step in flight names"
 RESET: Final = "reset with a step in flight"
-DROPPED: Final = "drop the index with a step in flight"
+DROPPED: Final = "drop the index with the first step of a slot in flight"
 PAST_HELD: Final = "page that is taken past one that a step in flight holds"
 HIT_HELD: Final = "hit of a page that a step in flight holds"
 _DONE: Final = "Dispatch: done"
