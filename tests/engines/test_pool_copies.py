@@ -71,7 +71,8 @@ ONE_AT_A_TIME = evolve(LIMITS, prefill_tokens=1, prefill_seqs=1, round_tokens=1)
 
 
 @pytest.mark.parametrize(
-    "name", deep_after(2, ["write", "prefill_requests", "run_round", "generate", "launch", "retire"])
+    "name",
+    deep_after(2, ["write", "prefill_requests", "run_round", "generate", "launch", "retire"]),
 )
 def test_no_entry_point_copies_the_pool_for_one_token(name: str) -> None:
     """XLA copied it before it wrote a batch of one: fuzzing found that with one slot."""
