@@ -163,10 +163,7 @@ class Mirror:
 def test_each_call_is_legal_and_is_that_of_the_specification(
     setup: Setup, lag: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After each call, planned before earlier ones are read, all is as specified.
-
-    There are sequences that end while later steps have them.
-    """
+    """After each call all is as specified, also if a sequence ends that later steps have."""
     text, _ = naive.generate(TEXT, params(3), window=setup.geometry.window)
     requests = [
         request(number, TEXT, 1 + number % 3, stops=(text[: number % 2],) * (number % 2))
