@@ -88,7 +88,7 @@ def batch(setup: Setup, given: Sequence[tuple[int, int] | None]) -> tuple[Ints, 
     BATCH.require("batch", tuple(given))
     width = setup.limits.prefill_tokens
     if len(given) > width:
-        raise refused([Refusal(Reason.BATCH_WIDTH, len(given), f"at most {width} given")])
+        raise refused([Refusal(Reason.BATCH_WIDTH, len(given), f"at most {width} entries")])
     slots = np.full((width,), INVALID, np.int32)
     positions = np.zeros((width,), np.int32)
     for index, entry in enumerate(given):

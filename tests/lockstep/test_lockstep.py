@@ -263,7 +263,7 @@ def test_an_engine_with_drafts_shows_them_beside_its_tokens(field: str) -> None:
 
     with pytest.raises(InvalidInput, match=rf"View\.{field}") as refused:
         Lockstep(engine())
-    assert "Show it, or do not offer Commit, Propose, Truncate" in str(refused.value)
+    assert "Show it, or do not offer Commit, Dispatch, Propose, Truncate" in str(refused.value)
     assert "RB" in clauses.not_checked(Lockstep(engine(tokens=None)).seen)
 
 
@@ -277,10 +277,10 @@ def test_an_engine_with_releases_shows_its_first_pages() -> None:
 
 
 def test_an_engine_without_drafts_shows_nothing_of_them() -> None:
-    """It may release pages: what is written of its tokens is committed."""
+    """It has no steps in flight: what is written of its tokens is committed."""
     geometry, limits, cleanup = _settings(toy())
     engine = SpecEngine(evolve(geometry, window=2), limits, cleanup)
-    drafts = {act.Propose, act.Commit, act.Truncate}
+    drafts = {act.Propose, act.Commit, act.Truncate, act.Dispatch}
     engine.profile = evolve(engine.profile, actions=engine.profile.actions - drafts)
 
     Lockstep(Wrapped(engine, view=lambda view: evolve(view, committed=None, proposed=None)))

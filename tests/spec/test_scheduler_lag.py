@@ -107,10 +107,7 @@ def test_outputs_are_the_same_at_each_lag(block: range) -> None:
 
 
 def test_nobody_is_preempted_whose_pages_are_held() -> None:
-    """The only victim has two pages, of which a preemption would free none before two deliveries.
-
-    They come first, and then its release is enough at once.
-    """
+    """Two deliveries come first, before which the only victim would free none of its pages."""
     turns = full()
     after = FLYING.effect(turns.state, Preempt(1))
     assert (1, 1, 0, 0) == after.counts
