@@ -12,7 +12,8 @@ read. *tokens*: those of the outputs, over the same seconds, as a multiple of la
 host has not enqueued the next call. Before each call the host looks whether the call enqueued last
 is done already. If it is, the device has waited at most since the host last saw it at work: that is
 when it last looked, or when a report came that it waited for. These times are added, up to the
-moment at which the next call is enqueued. So the share is an upper bound.
+moment at which the next call is enqueued. So the share is an upper bound, but for the moment that
+the thread of the host takes to wake up when a report comes.
 
 *late steps*: the share of steps before which the device had nothing to do for a while.
 
