@@ -202,7 +202,7 @@ REFUSED_BUT: Final[Mapping[tuple[type, Reason], Needs]] = {
     (act.MixedRound, Reason.BATCH_UNKNOWN): (PROMPT,),
     (act.MixedRound, Reason.BATCH_QUEUED): (TOKEN,),
     (act.MixedRound, Reason.BATCH_WIDTH): (f"{BEFORE_CELLS}|Pack|Purge", SHORT_ROUNDS),
-    (act.MixedRound, Reason.UNWRITTEN): (PROMPT, "Allocate"),
+    (act.MixedRound, Reason.UNWRITTEN): (PROMPT, "Allocate|Dispatch"),
     (act.MixedRound, Reason.TOO_LONG): (f"{BEFORE_CELLS}|{DECODES}", CHUNK_PAST_RING),
     (act.MixedRound, Reason.OUT_OF_PAGES): (f"{BEFORE_CELLS}|{DECODES}", SHORT_POOL),
     (act.MixedRound, Reason.OUTPUTS_FULL): (
