@@ -628,7 +628,9 @@ def _positions_in_flight(view: View, slot: int) -> Iterator[str]:
         return
     start = parts[0][1] if view.committed is None else min(parts[0][1], view.committed[slot])
     ends = [start, *(first + count for _, first, count, _ in parts)]
-    for (_, first, _, _), end in zip(parts, ends, strict=False):
+    for (_, first, count, _), end in zip(parts, ends, strict=False):
+        if count < 1:
+            yield f"a step in flight has {count} positions of slot {slot}, should have 1 or more"
         if first != end:
             yield f"a step in flight has slot {slot} from position {first}, should be {end}"
     done = sum(part[0] == slot for retired, of, _ in view.flights or () if retired for part in of)

@@ -339,14 +339,17 @@ def misplaced(view: View, slot: int) -> bool:
         for other, first, count, _ in parts
         if other == slot
     ]
+    if not steps:
+        return False
+    if not all(step for _, step in steps):
+        return True
     every = [at for _, step in steps for at in step]
     done = [at for retired, step in steps if retired for at in step]
-    if not every:
-        return False
     start = every[0] if view.committed is None else min(every[0], view.committed[slot])
     end = every[-1] + 1 if view.allocated is None else view.allocated[slot]
-    return every != list(range(start, end)) or (
-        view.written is not None and done != list(range(start, view.written[slot]))
+    written = start + len(done) if view.written is None else view.written[slot]
+    return (
+        every != list(range(start, end)) or written < start or done != list(range(start, written))
     )
 
 
