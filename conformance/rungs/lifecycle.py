@@ -277,13 +277,13 @@ KIT: Final = RungKit(
             "boundary_again": boundary("advance", taking),
             "reset": _or_clean_up(rarely(8, RESET, "allocate")),
             "reuse": rarely(8, reuse, "advance"),
-            "ended_name": rarely(3, when(_has_ended, ended_name, "advance"), "advance"),
+            "ended_name": when(_has_ended, ended_name, "advance"),
         },
         "scheduling": {
             "boundary": boundary("prefill", taking),
             "free_finished": when(_has_finished, constant(FreeFinished()), "go_on"),
             "take_outputs": when(_has_outputs, TAKE_OUTPUTS, "go_on"),
-            "ended_name": rarely(3, when(_has_ended, ended_name, "go_on"), "go_on"),
+            "ended_name": when(_has_ended, ended_name, "go_on"),
             "reset": rarely(8, RESET, "prefill"),
         },
         "admission": {

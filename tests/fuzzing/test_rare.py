@@ -73,17 +73,18 @@ def test_a_pair_that_lacks_is_aimed_at(lacking: Pair, monkeypatch: pytest.Monkey
     assert lacking == most_common()
 
 
-@pytest.mark.deep
-def test_an_action_without_fields_is_taken_at_once_where_that_is_rarer(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("rarer", [True, False])
+def test_an_action_without_fields_is_taken_where_that_is_rarer(
+    rarer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Admit comes right after the step before if that was never so, and a request waits."""
-    submit, admit = (Kind(kind, refused=False) for kind in (act.Submit, act.Admit))
-    session = begun((submit, admit))
+    """Admit comes right after Submit if that was never so; if it was, behind another step."""
+    submit, reserve, admit = (
+        Kind(kind, refused=False) for kind in (act.Submit, act.Reserve, act.Admit)
+    )
+    session = begun((submit if rarer else reserve, admit))
     session.take(act.Submit(Request(id=1, prompt=(1,), params=Params(max_new=2))))
-
     monkeypatch.setattr(Session, "least_seen", lambda *_: act.Admit)
-    step = rare.rare(session, 0)
+    monkeypatch.setattr(rare, "_candidates", lambda *_: iter((act.Reserve(),)))
 
-    assert act.Admit() == step
-    assert submit == session.campaign.coverage.last
+    assert act.Admit() == rare._rarest(session, Random(0))
+    assert (submit if rarer else reserve) == session.campaign.coverage.last

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from random import Random
 
+import flight_draws
 import index_draws
 import pytest
 from attrs import evolve, fields
@@ -38,7 +39,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "actions.md").read_text(encoding="u
 WHOLE = page.MACHINE
 TABLES = {kind: page.conditions(WHOLE, kind) for kind in WHOLE.rules}
 EVERY = frozenset(row.asked.label for table in TABLES.values() for row in table)
-FEW, SEEDS = 200, 1200
+FEW, SEEDS = 200, 1600
 Asked = tuple[State, Action]
 Tables = Mapping[type, Sequence[page.Row]]
 
@@ -73,9 +74,7 @@ def histories(seeds: int) -> Iterator[Asked]:
             capacity = Capacity(ring=1)
         state = WHOLE.initial(sizes, limits(sizes, **small, **widths), cleanup, capacity)
         for number in range(60):
-            action = (index_draws.drawn if seed % 4 == 3 and number % 4 else drawn)(
-                state, rng, number
-            )
+            action = (ABOUT[seed % len(ABOUT)] if number % 4 else drawn)(state, rng, number)
             yield state, action
             if not WHOLE.refusals(state, action):
                 state = WHOLE.effect(state, action)
@@ -95,6 +94,26 @@ def by_hand() -> Iterator[Asked]:
     yield state, act.Share(0, 1, 2)
     yield WHOLE.step(state, act.Publish(0, 2)), act.Hit(1, 2)
     yield from of_a_ring()
+    yield from without_room()
+
+
+def without_room() -> Iterator[Asked]:
+    """A step whose token has no room in the queue, and a request whose pages are reserved."""
+    sizes = geometry(pages=4, page_size=1, slots=2, pages_per_seq=4)
+    state = WHOLE.initial(sizes, limits(sizes, queue=2))
+    for action in (
+        *(act.Reserve(0), act.Assign(0, (1,), Params(max_new=2), 1)),
+        *(act.Reserve(1), act.Assign(1, (1,), Params(max_new=3), 2)),
+        *(act.Enqueue(1, 1), act.Enqueue(1, 1)),
+    ):
+        state = WHOLE.step(state, action)
+    yield state, act.Dispatch(((0, 1),))
+    state = WHOLE.initial(sizes, limits(sizes))
+    for number in (1, 2):
+        request = Request(id=number, prompt=(1, 1), params=Params(max_new=2))
+        state = WHOLE.step(state, act.Submit(request))
+    state = WHOLE.step(state, act.Admit())
+    yield state, act.Admit()
 
 
 def of_a_ring() -> Iterator[Asked]:
@@ -155,6 +174,8 @@ def drawn(state: State, rng: Random, number: int) -> Action:
         lambda: act.Share(other, used, state.geometry.page_size),
         lambda: act.MixedRound(chunks * rng.choice((1, 1, 1, 0, 2))),
         lambda: act.MixedRound((*chunks, (slot, rng.randrange(3)))),
+        lambda: act.Dispatch(chunks * rng.choice((1, 1, 0, 2))),
+        lambda: act.Dispatch((*chunks, (slot, rng.randrange(3)))),
         lambda: act.Preempt(rng.choice(names)),
         lambda: act.Replay(used, (1,) * rng.choice((1, 1, 2, 4))),
         lambda: act.Replay(slot, (1,)),
@@ -164,6 +185,10 @@ def drawn(state: State, rng: Random, number: int) -> Action:
         lambda: act.Truncate(slot, rng.randrange(12)),
     )
     return rng.choice(wild)()
+
+
+ABOUT = (drawn, drawn, flight_draws.propose, drawn, index_draws.drawn)
+"""What most actions of a history are about, by its seed."""
 
 
 def sizes_of(rung: str) -> Geometry:

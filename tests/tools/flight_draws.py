@@ -54,11 +54,12 @@ def drawn(machine: Machine, state: State, rng: Random, number: int) -> Action | 
 
     number: of a new request or choice.
     """
-    draws = (_any(state, rng, number) for _ in range(20))
+    draws = (propose(state, rng, number) for _ in range(20))
     return next((action for action in draws if not machine.refusals(state, action)), None)
 
 
-def _any(state: State, rng: Random, number: int) -> Action:
+def propose(state: State, rng: Random, number: int) -> Action:
+    """An action that is likely to matter while steps are in flight, legal or not."""
     kind = rng.randrange(100)
     slots = [slot for slot, found in enumerate(state.sequences) if found is not None]
     if kind < 30 and slots:

@@ -396,6 +396,12 @@ def named_in_flight(view: View, rng: Random) -> View:
     return with_entry(view, "held", page, view.held[page] + 1)
 
 
+def taken_early(view: View, rng: Random) -> View:
+    """A slot that a step in flight holds is in use again, by a sequence without cells."""
+    held = [slot for _, _, slots in view.flights or () for slot in slots]
+    return with_entry(view, "used", rng.choice(held), True) if held else view
+
+
 def committed_early(view: View, rng: Random) -> View:
     """Cells of a slot that are written and not delivered are committed."""
     slot = slot_of(view, rng)
@@ -455,5 +461,6 @@ CHANGES: Final[dict[Change, int]] = {
     step: 8,
     named_in_flight: 6,
     committed_early: 3,
+    taken_early: 2,
 }
 """The changes and how likely each is."""
