@@ -40,6 +40,7 @@ from conformance.rungs.record import (
     FULL_BESIDE,
     FULL_POOL,
     FULL_QUEUE,
+    GIVES_BACK,
     GROWS_RELEASED,
     HITS,
     KEEPS,
@@ -332,6 +333,7 @@ def conditions(
     words = words.union(*[_releases(one, profile.capacity) for one in sizes])
     words = words.union(*[_rings(one, profile.capacity, limits(one)) for one in sizes])
     words = words.union(*[_indexes(one) for one in sizes])
+    words |= {GIVES_BACK} if any(_gives_back(one, profile.capacity) for one in sizes) else set()
     most = max((one.slots for one in sizes), default=0)
     holding = {
         POISON: poisonable,
@@ -413,6 +415,20 @@ def _rings(sizes: Geometry, capacity: Capacity, limits: Limits) -> set[str]:
         QUEUE_PAST_RING: wide and full + later < known,
     }
     return {word for word, holds in fits.items() if holds}
+
+
+def _gives_back(sizes: Geometry, capacity: Capacity) -> bool:
+    """Whether a row, with what is taken ahead of it, can end with a page and get another cell.
+
+    Its sequence then has a cell already, and does not write its last one. What is reserved for a
+    request stays in its row; of rings this is not said.
+    """
+    if capacity.reserve == "request" or capacity.ring:
+        return False
+    pages = sizes.pages_for(1 + capacity.lookahead)
+    end = pages * sizes.page_size
+    fits = end < sizes.max_len and end - capacity.lookahead < sizes.max_len - 1
+    return fits and pages < sizes.pages
 
 
 def _indexes(sizes: Geometry) -> set[str]:

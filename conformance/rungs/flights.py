@@ -12,6 +12,8 @@ from conformance.rungs.record import (
     FOUR_STEPS,
     FREES,
     FULL_POOL,
+    GIVES_BACK,
+    KEEPS,
     LAZY,
     TWO_SLOTS,
     ActionKit,
@@ -25,6 +27,7 @@ from conformance.rungs.shared_generators import (
     Digits,
     deliver_all,
     free_slots,
+    rarely,
     used_slots,
     when,
     wild_slot,
@@ -40,6 +43,7 @@ from spec.machines.actions import (
     Dispatch,
     Drop,
     Enqueue,
+    Evict,
     Free,
     Merge,
     Preempt,
@@ -56,7 +60,7 @@ from spec.machines.pages import copying, used
 from spec.machines.preemption import slots_of_request
 from spec.machines.window import first_visible
 from spec.state import State
-from spec.vocabulary import LAG, Geometry, Limits, Params, Tokens
+from spec.vocabulary import LAG, Geometry, Limits, Params, Reason, Tokens
 
 Chunk = tuple[int, int]
 MOST_STEPS: Final = 6
@@ -127,20 +131,22 @@ def ahead(session: Session, drawn: int) -> Step:
 
 def stops_meanwhile(session: Session, drawn: int) -> Step:
     """A sequence ends with its first or second token, of which the host hears when later steps
-    have begun with it.
+    have begun with it. Often that token is the first of a page.
     """
     digits = Digits(drawn)
     deliver_all(session)
     session.take(TakeOutputs())
     state = session.state
-    prompt = (digits.below(ALPHABET),) * (1 + digits.below(min(3, state.limits.round_tokens)))
+    stop, size = digits.below(2), state.geometry.page_size
+    to_edge = size * (1 + digits.below(2)) - stop
+    length = digits.one_of((1 + digits.below(3), to_edge)) or 1
+    prompt = (digits.below(ALPHABET),) * min(length, state.limits.round_tokens)
     most = state.geometry.max_len - len(prompt)
     make_room(session, Reserve(), digits)
     if not session.state.unused_slots or most < 3:
         return dispatch(session, drawn)
     params = Params(max_new=most, temperature=1.0, seed=digits.below(ALPHABET))
     drawn_tokens, _ = naive.generate(prompt, params, window=state.geometry.window)
-    stop = digits.below(2)
     params = evolve(params, stops=(drawn_tokens[stop : stop + 1],))
     slot = free_slots(session.state)[0]
     session.take(Reserve(slot))
@@ -181,14 +187,69 @@ def settled_meanwhile(session: Session, drawn: int) -> Step:
     return Publish(last, committed)
 
 
-def _read(session: Session, prompt: Tokens, digits: Digits) -> int | None:
-    """Read a text in a slot, step after step, and publish it; None if there is no slot."""
+def promised(session: Session, drawn: int) -> Step:
+    """Sequences in flight promise as many outputs as there is room for, and one draws again.
+
+    Or another one draws, for which there is no room.
+    """
+    digits = Digits(drawn)
+    deliver_all(session)
+    state = session.state
+    for _ in range(min(MOST_STEPS, state.limits.outputs - 1 - len(state.outputs))):
+        _end_one(session, digits)
+    most = min(3, state.geometry.max_len - 1)
+    begun = [_begun(session, digits, (0,), max_new=most) for _ in range(2)]
+    slots = [slot for slot in begun if slot is not None]
+    for slot in slots[:1]:
+        session.take(Dispatch(((slot, 1),)))
+    return Dispatch(((digits.one_of(slots), 1),)) if slots else dispatch(session, drawn // 64)
+
+
+def _end_one(session: Session, digits: Digits) -> None:
+    """A sequence draws its only token and leaves its slot; its output is not taken."""
+    slot = _begun(session, digits, (0,), max_new=1)
+    if slot is not None:
+        session.take(Dispatch(((slot, 1),)))
+        deliver_all(session)
+        if slot in used_slots(session.state):
+            session.take(Free(slot))
+
+
+def _begun(session: Session, digits: Digits, prompt: Tokens, *, max_new: int) -> int | None:
+    """A slot that has a prompt; None if there is no slot."""
     make_room(session, Reserve(), digits)
     if not session.state.unused_slots:
         return None
-    slot, params = free_slots(session.state)[0], Params(max_new=2)
+    slot = free_slots(session.state)[0]
     session.take(Reserve(slot))
-    session.take(Assign(slot, prompt, params, session.next_id()))
+    session.take(Assign(slot, prompt, Params(max_new=max_new), session.next_id()))
+    return slot
+
+
+def idle_meanwhile(session: Session, drawn: int) -> Step:
+    """A page of the index that nothing but a step in flight names is evicted, or hit."""
+    digits, state = Digits(drawn), session.state
+    deliver_all(session)
+    size = state.geometry.page_size
+    length = max(1, min(size, state.geometry.max_len - 2))
+    slot = _read(session, (digits.below(ALPHABET),) * length, digits)
+    if slot is None or slot not in _ready(session.state):
+        return meanwhile(session, drawn // 64)
+    session.take(Dispatch(((slot, 1),)))
+    session.take(Free(slot))
+    state = session.state
+    idle = [one for page, one in enumerate(state.indexed) if one and page in state.held]
+    if not idle:
+        return meanwhile(session, drawn // 64)
+    other = _begun(session, digits, (*idle[0].chain, 0), max_new=1) if digits.below(2) else None
+    return Evict(idle[0].chain, idle[0].context) if other is None else act.Hit(other, size)
+
+
+def _read(session: Session, prompt: Tokens, digits: Digits) -> int | None:
+    """Read a text in a slot, step after step, and publish it; None if there is no slot."""
+    slot = _begun(session, digits, prompt, max_new=2)
+    if slot is None:
+        return None
     for start in range(0, len(prompt), session.state.limits.round_tokens):
         count = min(session.state.limits.round_tokens, len(prompt) - start)
         session.take(Dispatch(((slot, count),)))
@@ -355,7 +416,7 @@ def _simpler(action: Dispatch) -> Iterator[Step]:
             yield evolve(action, chunks=fewer)
 
 
-def _dispatch_corners(before: State, action: Dispatch, _after: State) -> Iterator[str]:
+def _dispatch_corners(before: State, action: Dispatch, after: State) -> Iterator[str]:
     for slot, _ in action.chunks:
         parts = parts_of(before, slot)
         if parts and not parts[-1].draws:
@@ -365,6 +426,9 @@ def _dispatch_corners(before: State, action: Dispatch, _after: State) -> Iterato
             yield DRAWN_BY_DEVICE if known else NOT_DRAWN_YET
     if len(before.flights) == LAG:
         yield MOST_OPEN
+    parts_after = [part for flight in after.flights for part in flight.parts if part.current]
+    if len(after.outputs) + sum(part.draws for part in parts_after) > after.limits.outputs:
+        yield ROOM_ONCE
     if copying(before, sorted(slot for slot, _ in action.chunks)):
         yield LAZY_COPY
 
@@ -391,6 +455,9 @@ def _deliver_corners(before: State, _action: Deliver, after: State) -> Iterator[
         if part.draws and following and ended:
             yield STOP_BEFORE
             yield from [STOP_AFTER_DRAW] * any(done and one.draws for one, done in following)
+            kept = after.sequences[part.slot]
+            if kept and len(kept.row) < len(used(before, part.slot).row):
+                yield STOP_GIVES_BACK
         elif part.draws and following:
             yield IN_FLIGHT_ALREADY
     for page in before.held - after.held:
@@ -419,12 +486,23 @@ def _meanwhile_corners(before: State, action: Action, after: State) -> Iterator[
             yield RELEASED
         case Merge(slot, entry) if used(before, slot).row[entry] in before.held:
             yield MERGED
+        case Evict(tokens, context) if index.find(before.indexed, context, tokens) in before.held:
+            yield EVICT_HELD
         case Reset():
             yield RESET
         case Drop() if any(
             not before.stale[slot] and not used(before, slot).written for slot in slots
         ):
             yield DROPPED
+
+
+def _refused(state: State, action: Action, reasons: frozenset[Reason]) -> Iterator[str]:
+    if (
+        isinstance(action, Dispatch)
+        and reasons == {Reason.OUTPUTS_FULL}
+        and len(state.outputs) + len(action.chunks) <= state.limits.outputs
+    ):
+        yield PROMISED
 
 
 def _held_corners(before: State, after: State) -> Iterator[str]:
@@ -491,6 +569,10 @@ PREEMPTED: Final = "preempt a request in flight"
 PUBLISHED: Final = "publish beside a step in flight"
 RELEASED: Final = "release beside a step in flight"
 MERGED: Final = "merge a page that a step in flight names"
+EVICT_HELD: Final = "evict a page that a step in flight holds"
+STOP_GIVES_BACK: Final = "stop that gives back a page of a later step in flight"
+ROOM_ONCE: Final = "outputs with room for each slot that draws, and not for each token"
+PROMISED: Final = "outputs without room beside those of steps in flight alone"
 RESET: Final = "reset with a step in flight"
 DROPPED: Final = "drop the index with the first step of a slot in flight"
 PAST_HELD: Final = "page that is taken past one that a step in flight holds"
@@ -514,6 +596,10 @@ KIT: Final = RungKit(
         STALE_DELIVERED: ("Deliver: done", _ENDS),
         STOP_BEFORE: ("Deliver: done",),
         STOP_AFTER_DRAW: ("Deliver: done",),
+        STOP_GIVES_BACK: ("Deliver: done", KEEPS, GIVES_BACK),
+        ROOM_ONCE: (_DONE,),
+        PROMISED: ("Dispatch: OUTPUTS_FULL", TWO_SLOTS),
+        EVICT_HELD: (_DONE, "Evict: done", _ENDS),
         IN_FLIGHT_ALREADY: ("Deliver: done",),
         LET_GO: ("Deliver: done", _ENDS),
         FREED_FULL: (_DONE, "Free", FULL_POOL),
@@ -527,6 +613,7 @@ KIT: Final = RungKit(
         HIT_HELD: (_DONE, "Hit: done", _ENDS),
     },
     always=_always,
+    refused=_refused,
     rules={
         "flights": {
             "dispatch": dispatch,
@@ -538,6 +625,8 @@ KIT: Final = RungKit(
             "stops_meanwhile": stops_meanwhile,
             "begin_meanwhile": begin_meanwhile,
             "settled_meanwhile": settled_meanwhile,
+            "promised": promised,
+            "idle_meanwhile": rarely(2, idle_meanwhile, "settled_meanwhile"),
             "meanwhile": meanwhile,
             "meanwhile_again": meanwhile,
         },

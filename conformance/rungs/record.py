@@ -52,6 +52,7 @@ MERGES_ASKED: Final = "merges that the caller asks for"
 SHORT_ROUNDS: Final = "prompts of more tokens than a round"
 WIDE_ROUNDS: Final = "round of several tokens"
 FOUR_STEPS: Final = "slots with cells for a step more than may be in flight"
+GIVES_BACK: Final = "row that can lose a page when it loses a cell"
 LONG_ROWS: Final = "row for more rounds than one call of the loop has"
 """What a corner state may need beside actions: sizes, policies, and what an engine takes."""
 

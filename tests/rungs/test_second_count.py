@@ -32,6 +32,7 @@ from conformance.rungs.record import (
     FULL_BESIDE,
     FULL_POOL,
     FULL_QUEUE,
+    GIVES_BACK,
     HITS,
     KEEPS,
     LAZY,
@@ -168,12 +169,23 @@ def expected_words(
         words.add(AHEAD)
     if profile.reserve == "request":
         words.add(RESERVED)
+    words |= {GIVES_BACK for one in geometries if gives_back(one, capacity)}
     for mode in cleanups:
         if mode is not CleanupMode.NONE:
             words.add(FREES)
         if mode is CleanupMode.NONE or (mode is CleanupMode.END and TWO_SLOTS in words):
             words.add(KEEPS)
     return words | {kind.__name__ for kind in profile.actions}
+
+
+def gives_back(sizes: Geometry, capacity: Capacity) -> bool:
+    """Whether a later cell that a sequence writes, with those taken ahead of it, begins a page."""
+    if capacity.reserve == "request":
+        return False
+    longest = sizes.page_size * sizes.pages_per_seq
+    ends = (cells + capacity.lookahead for cells in range(1, longest - 1))
+    pages = (end // sizes.page_size for end in ends if end < longest and not end % sizes.page_size)
+    return any(page < sizes.pages for page in pages)
 
 
 BATCHES: tuple[Batches, ...] = ("several slots", "one slot")

@@ -399,7 +399,7 @@ def named_in_flight(view: View, rng: Random) -> View:
 def taken_early(view: View, rng: Random) -> View:
     """A slot that a step in flight holds is in use again, by a sequence without cells."""
     held = [slot for _, _, slots in view.flights or () for slot in slots]
-    return with_entry(view, "used", rng.choice(held), True) if held else view
+    return with_entry(view, "used", rng.choice(held), 1) if held else view
 
 
 def committed_early(view: View, rng: Random) -> View:
