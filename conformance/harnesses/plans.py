@@ -9,7 +9,8 @@ also between the dispatch of a step and its delivery. What is judged:
 - a planned position has a page in each group, and a known token (ROW, Q);
 - two rows of a step write no common cell (WX);
 - what a query can see is what its own prefix wrote, whoever computed it (READ);
-- a step has no more tokens and requests than it may have (KNOB);
+- a page that is found by its key holds what the key says, once the planned steps have run (PC);
+- a step has no more tokens, requests and drafts than it may have (KNOB);
 - nothing is planned for a request that has ended before (FENCE);
 - each request ends once, with the tokens and the reason of naive generation alone (ALONE, OUT);
 - a request does not begin before one that arrived sooner and waits, or has a higher priority; one
@@ -33,7 +34,14 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from conformance.fuzzing.campaign import HOME
 from conformance.harnesses import command
-from conformance.harnesses.planned import Finished, Plan, Schedules, Worker
+from conformance.harnesses.planned import (
+    Drawn,
+    Finished,
+    Plan,
+    Schedules,
+    Worker,
+    next_token,
+)
 from conformance.harnesses.search import Search, lacking
 from conformance.harnesses.workloads import COMMON, Broken
 from conformance.verdict import Verdict
@@ -53,6 +61,11 @@ NEEDED_OF_LAG: Final = ("several steps open", "late result of an aborted request
                         "late result of an ended request",
                         "forgotten with a step open")  # fmt: skip
 """The same for an engine whose steps may be open when another is dispatched."""
+NEEDED_OF_DRAFTS: Final = ("drafts kept", "drafts rejected", "a page begun by rejected drafts",
+                           "ended inside the drafts that were kept")  # fmt: skip
+"""The same for an engine that tries drafts."""
+NEEDED_OF_OPEN_DRAFTS: Final = ("planned behind rejected drafts",)
+"""The same for one that does so while steps are open."""
 MOST_EMPTY: Final = 10
 """So many plans without a row may follow each other, such as those that only preempt."""
 MOST_STEPS: Final = 20
@@ -127,7 +140,7 @@ class Run:
     live: dict[int, Request] = Factory(dict)
     ended: set[int] = Factory(set)
     began: dict[int, int] = Factory(dict)
-    open: deque[tuple[Plan, dict[int, int]]] = Factory(deque)
+    open: deque[tuple[Plan, dict[int, Drawn]]] = Factory(deque)
     arrived: int = 0
     ranks: dict[int, tuple[int, int]] = Factory(dict)
 
@@ -182,11 +195,24 @@ class Run:
         if plan:
             self._judge_plan(plan)
             self._note(plan)
-            self.open.append((plan, self.worker.run(plan)))
+            self.open.append((plan, self.worker.run(plan, self._rejected(plan))))
+            self._note_drawn(*self.open[-1])
             self.seen["planned steps"] += 1
             self.seen["several steps open"] += len(self.open) > 1
             self.began |= {row.request: row.start + row.count for row in plan}
+            self.worker.check(self.engine.published())
         return bool(plan)
+
+    def _rejected(self, plan: Plan) -> Counter[int]:
+        """The drafts that were not kept, by request, of open steps that a row still counts on."""
+        rejected = Counter[int]()
+        anew = {row.request for row in plan if row.text is not None}
+        for _, drawn in self.open:
+            for request in anew & drawn.keys():
+                drawn[request] = evolve(drawn[request], rejected=0)
+            rejected.update({request: one.rejected for request, one in drawn.items()})
+        self.seen["planned behind rejected drafts"] += any(rejected[row.request] for row in plan)
+        return rejected
 
     def deliver(self) -> None:
         """Deliver the oldest open step; judge the requests that end."""
@@ -195,7 +221,10 @@ class Run:
         self.seen["late result of an ended request"] += bool(late & self.ended)
         self.seen["late result of an aborted request"] += bool(late - self.ended)
         for request, finished in self.engine.deliver(drawn).items():
+            inside = len(drawn[request].tokens) > 1 if request in drawn else False
+            self.seen["ended inside the drafts that were kept"] += inside
             self._judge_end(request, finished)
+        self.worker.check(self.engine.published())
 
     def _abort(self, which: int, more: int) -> None:
         names = [*sorted(self.live), *sorted(set(range(self.arrived)) - self.live.keys())]
@@ -239,6 +268,9 @@ class Run:
         ):
             if seen > most:
                 raise Broken("KNOB", f"a step has {seen} {what}, should be {most} at most")
+        for row in plan:
+            if len(row.drafts) > self.engine.drafts:
+                raise Broken("KNOB", f"a step tries {row.drafts} of request {row.request}")
 
     def _judge_order(self, begins: set[int]) -> None:
         """Who has never begun goes on waiting for nobody behind it."""
@@ -255,7 +287,7 @@ class Run:
         self.ended.add(request)
         room = self.engine.max_len - len(asked.prompt)
         params = evolve(asked.params, max_new=min(asked.params.max_new, room))
-        right = Finished(*naive.generate(asked.prompt, params))
+        right = Finished(*_alone(asked.prompt, params))
         if finished != right:
             raise Broken("ALONE", f"request {request} has {finished}, should have {right}")
         stopped = right.reason is FinishReason.STOP
@@ -269,21 +301,44 @@ class Run:
         for row in plan:
             end, first = row.start + row.count, row.request not in self.began
             goes_on = end < len(self.live[row.request].prompt)
-            chunks, decodes = chunks + goes_on, decodes + (row.count == 1)
+            chunks, decodes = chunks + goes_on, decodes + (row.count == 1 + len(row.drafts))
             self.seen["hit"] += first and row.start > 0
             others = self.began.keys() & self.live.keys() - {row.request}
             self.seen["hit while another runs"] += bool(first and row.start and others)
             self.seen["chunk inside a page"] += goes_on and end % size > 0
             self.seen["chunk at a page boundary"] += goes_on and end % size == 0
-            self.seen["preempted"] += row.start < self.began.get(row.request, 0)
+            again = row.text is not None and row.start < self.began.get(row.request, 0)
+            self.seen["preempted"] += again
             self.seen["resumed"] += not first and row.text is not None
         self.seen["chunks beside decodes"] += bool(chunks and decodes)
         self.seen["pool full"] += len(self.engine.held()) == self.engine.pages
 
+    def _note_drawn(self, plan: Plan, drawn: dict[int, Drawn]) -> None:
+        size = self.engine.groups[0].page_size
+        for row in plan:
+            one = drawn.get(row.request)
+            if one is None or not row.drafts:
+                continue
+            end = len(self.worker.texts[row.request]) - 1
+            self.seen["drafts kept"] += len(one.tokens) > 1
+            self.seen["drafts rejected"] += one.rejected > 0
+            begun = -(-(end + one.rejected) // size) > -(-end // size)
+            self.seen["a page begun by rejected drafts"] += begun
+
+
+def _alone(prompt: Tokens, params: Params) -> tuple[Tokens, FinishReason]:
+    """As `naive.generate`, which computes each prefix anew."""
+    text = prompt
+    while True:
+        text = (*text, next_token(text))
+        reason = naive.finish(text[len(prompt) :], params)
+        if reason is not None:
+            return text[len(prompt) :], reason
+
 
 def play(engine: Schedules, history: History, seen: Counter[str]) -> None:
     """Run a history, and then serve what has not ended; raises Broken."""
-    run = Run(engine, Worker(engine.groups), seen)
+    run = Run(engine, Worker(engine.groups, engine.drafts), seen)
     for event in history:
         run.take(event)
     run.drain()
@@ -304,9 +359,14 @@ def replay(make: Makes, history: History, seen: Counter[str]) -> Broken | None:
 
 @st.composite
 def arrivals(draw: st.DrawFn, engine: Schedules) -> Arrive:
-    """A request around page boundaries, which begins like others; it may stop early."""
+    """A request around page boundaries, often a long one, which begins like others.
+
+    It may stop early.
+    """
     size, most = engine.groups[0].page_size, engine.max_len
-    length = draw(st.sampled_from(_lengths(size, most - 1)))
+    lengths = _lengths(size, most - 1)
+    longest = lengths[-len(lengths) // 4 :]
+    length = draw(st.sampled_from(draw(st.sampled_from((lengths, lengths, longest)))))
     common = COMMON * (length // len(COMMON) + 1)
     shared = min(length, draw(st.sampled_from((0, size, 2 * size, most))))
     rest = length - shared
@@ -327,16 +387,20 @@ def _lengths(size: int, most: int) -> list[int]:
     return sorted(length for length in near | {2, most} if 1 <= length <= most)
 
 
-def histories(engine: Schedules) -> st.SearchStrategy[History]:
-    """Events in any order; most of them steps."""
-    events = st.one_of(
-        arrivals(engine),
-        arrivals(engine),
-        st.builds(Abort, st.integers(0, 7), st.sampled_from((0, 0, 1))),
-        *(st.just(event) for event in (Dispatch(), Dispatch(), Dispatch(), Deliver(), Deliver())),
-        st.builds(Forget, preempts=st.booleans()),
-    )
-    return st.lists(events, min_size=1, max_size=40).map(tuple)
+@st.composite
+def histories(draw: st.DrawFn, engine: Schedules) -> History:
+    """Events in any order; most of them steps, so that requests meet in any part of their lives.
+
+    Many histories lack one kind of event or another, which would undo what the rest leads to.
+    """
+    arrive = arrivals(engine)
+    steps: list[Event] = [*[Dispatch()] * 6, Deliver()]
+    kinds: list[st.SearchStrategy[Event]] = [arrive, arrive, *map(st.just, steps)]
+    if draw(st.booleans()):
+        kinds.append(st.builds(Abort, st.integers(0, 7), st.sampled_from((0, 0, 1))))
+    if draw(st.booleans()):
+        kinds.append(st.builds(Forget, preempts=st.booleans()))
+    return tuple(draw(st.lists(st.one_of(kinds), min_size=15, max_size=60)))
 
 
 def shorter(history: History) -> Iterator[History]:
@@ -416,7 +480,7 @@ def check(make: Makes, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
     set_hypothesis_home_dir(HOME)
     engine = make()
     print(f"{engine.pages} pages, {engine.slots} slots, {engine.tokens} tokens in a step, "
-          f"lag {engine.lag}, groups {list(engine.groups)}")  # fmt: skip
+          f"lag {engine.lag}, drafts {engine.drafts}, groups {list(engine.groups)}")  # fmt: skip
     found = search(make, chosen)
     found.run(seconds)
     if found.least is not None:
@@ -428,7 +492,12 @@ def check(make: Makes, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
 
 def needed(engine: Schedules) -> tuple[str, ...]:
     """The coverage that a run needs to hold."""
-    return (*NEEDED, *(NEEDED_OF_LAG if engine.lag else ()))
+    return (
+        *NEEDED,
+        *(NEEDED_OF_LAG if engine.lag else ()),
+        *(NEEDED_OF_DRAFTS if engine.drafts else ()),
+        *(NEEDED_OF_OPEN_DRAFTS if engine.lag and engine.drafts else ()),
+    )
 
 
 if __name__ == "__main__":
@@ -438,7 +507,7 @@ if __name__ == "__main__":
             module="conformance.harnesses.plans",
             told=__doc__,
             engine="a conformance.harnesses.plans.Makes",
-            not_checked="draws at a temperature, drafts, transfers, values of attention, several "
+            not_checked="draws at a temperature, transfers, values of attention, several "
             "choices, the order of preempted requests, what a worker reads beyond rows and texts",
         )
     )

@@ -15,6 +15,8 @@ from conformance.runtime.draws_by_seed import by_seed_alone
 H = TypeVar("H")
 EXAMPLES: Final = 100
 """Histories in one turn; each turn draws others."""
+TURNS: Final = 1_000_000
+"""More turns than a run has, so that no two seeds draw the same histories."""
 
 
 @define
@@ -54,7 +56,7 @@ class Search(Generic[H]):
             drawn = given(self.drawn())(test)
             try:
                 with by_seed_alone():
-                    seed(self.chosen + turn)(_quiet(drawn))()
+                    seed(self.chosen * TURNS + turn)(_quiet(drawn))()
             except _Over:
                 break
             turn += 1

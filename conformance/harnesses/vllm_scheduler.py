@@ -11,6 +11,8 @@ preemption, all tokens and blocks anew.
 
 Block 0 of vLLM stands for no block and is never given out, so page p here is its block p + 1. The
 pool can hold one longest request: vLLM checks that when it starts, and would stall otherwise.
+
+The calls are compared with those of 0.32.0, unless the environment has a value for ANY_RELEASE.
 """
 
 import logging
@@ -23,10 +25,11 @@ from typing import Any, Final
 
 from conformance.engines import drift
 from conformance.engines.vllm import PACKAGE, REMEDY
-from conformance.harnesses.planned import Finished, Group, Pages, Plan, Row
+from conformance.harnesses.planned import Drawn, Finished, Group, Key, Pages, Plan, Row
 from conformance.harnesses.workloads import Broken
-from spec.vocabulary import INVALID, FinishReason, Request
+from spec.vocabulary import INVALID, FinishReason, Request, Tokens
 
+ANY_RELEASE: Final = "KVSPEC_ANY_VLLM"
 SIZE: Final = 2
 """Cells in a page; a chunk has several, so that some are left if a page of them is taken."""
 FULL: Final = (Group(SIZE),)
@@ -37,12 +40,14 @@ TOKENS: Final = 16
 CHUNK: Final = 8
 """The most tokens of one prompt in a step that others wait for, so that it reads several parts."""
 MAX_LEN: Final = 32
+DRAFTS: Final = 3
 _SCHEDULER: Final = "vllm.v1.core.sched.scheduler"
 _ASYNC: Final = "vllm.v1.core.sched.async_scheduler"
 _CONFIG: Final = "vllm.config"
 _INTERFACE: Final = "vllm.v1.kv_cache_interface"
 _REQUEST: Final = "vllm.v1.request"
 _UTILS: Final = "vllm.v1.core.kv_cache_utils"
+_OUTPUTS: Final = "vllm.v1.outputs"
 CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_SCHEDULER}:Scheduler.schedule": ("self", "throttle_prefills"),
     f"{_SCHEDULER}:Scheduler.update_from_output": (
@@ -60,7 +65,9 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
 REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LIMIT}
 """The reasons of vLLM for the end of a request that was not aborted."""
 _GRAMMAR: Final = SimpleNamespace(
-    accept_tokens=lambda *_: True, should_advance=lambda *_, **__: False
+    accept_tokens=lambda *_: True,
+    should_advance=lambda *_, **__: False,
+    validate_tokens=lambda _, drafts: drafts,
 )
 """Stands in for the manager of structured outputs, which none of the requests has."""
 
@@ -95,33 +102,50 @@ def make_priority() -> "Scheduler":
     return Scheduler(FULL, lag=0, policy="priority")
 
 
-def make_release() -> "Scheduler":
-    """The first one of whichever release is installed: its calls are not compared with 0.32.0."""
-    return Scheduler(FULL, lag=0, pinned=False)
+def make_drafts() -> "Scheduler":
+    """The first one, which tries drafts that a proposer without layers of its own makes."""
+    return Scheduler(FULL, lag=0, drafts=DRAFTS)
 
 
-def make_release_async() -> "Scheduler":
-    """The second one of whichever release is installed."""
-    return Scheduler(FULL, lag=1, pinned=False)
+def make_drafts_async() -> "Scheduler":
+    """The second one, which tries drafts that layers of their own make."""
+    return Scheduler(FULL, lag=1, drafts=DRAFTS)
+
+
+def make_drafts_hybrid() -> "Scheduler":
+    """As `make_drafts`, for layers of which some have a window."""
+    return Scheduler(HYBRID, lag=0, drafts=DRAFTS)
+
+
+def make_drafts_hybrid_async() -> "Scheduler":
+    """As `make_drafts_async`, for such layers."""
+    return Scheduler(HYBRID, lag=1, drafts=DRAFTS)
 
 
 class Scheduler:
     """See `conformance.harnesses.planned.Schedules`. Raises InvalidInput without vLLM 0.32.0."""
 
     def __init__(
-        self, groups: tuple[Group, ...], *, lag: int, policy: str = "fcfs", pinned: bool = True
+        self,
+        groups: tuple[Group, ...],
+        *,
+        lag: int,
+        drafts: int = 0,
+        policy: str = "fcfs",
     ) -> None:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-        logging.getLogger("vllm").setLevel(logging.ERROR)  # it warns of each reset that is refused
+        logger = logging.getLogger("vllm")
+        if logger.level != logging.ERROR:  # it warns of each reset that is refused
+            logger.setLevel(logging.ERROR)
         drift.require_installed(
             PACKAGE, _SCHEDULER, allowed="vllm-tpu 0.32.0, installed", remedy=REMEDY
         )
-        if pinned:
+        self._pinned = not os.environ.get(ANY_RELEASE)
+        if self._pinned:
             drift.require(PACKAGE, CALLS, remedy=REMEDY)
-        self._pinned = pinned
         self.groups: Sequence[Group] = groups
         self.pages, self.slots, self.tokens, self.max_len = PAGES[groups], SLOTS, TOKENS, MAX_LEN
-        self.lag, self.priorities = lag, policy == "priority"
+        self.lag, self.drafts, self.priorities = lag, drafts, policy == "priority"
         self._request, utils = import_module(_REQUEST), import_module(_UTILS)
         hashing = import_module("vllm.utils.hashing").sha256
         utils.init_none_hash(hashing)
@@ -129,7 +153,7 @@ class Scheduler:
         name = f"{_ASYNC}:AsyncScheduler" if lag else f"{_SCHEDULER}:Scheduler"
         module, _, kind = name.partition(":")
         self.scheduler = getattr(import_module(module), kind)(
-            _config(self.pages, lag=lag, policy=policy),
+            _config(self.pages, lag=lag, drafts=drafts, policy=policy),
             _cache_config(groups),
             _GRAMMAR,
             block_size=SIZE,
@@ -137,6 +161,9 @@ class Scheduler:
         self._open = deque[Any]()
         self._tables = dict[str, list[list[int]]]()
         self._texts = dict[str, tuple[int, ...]]()
+        self._asked = list[tuple[Any, int]]()
+        self._keys = dict[bytes, tuple[int, Tokens]]()
+        self._hash_of, self._group_of = utils.get_block_hash, utils.get_group_id
 
     def arrive(self, request: Request, *, priority: int, context: int) -> None:
         """Queue a request, of one of two clients. For one of them a stop is the end of a text."""
@@ -150,19 +177,19 @@ class Scheduler:
         )
         if ends:  # as the front end does, with the token of the model
             params.update_from_generation_config({}, stops[0])
-        self.scheduler.add_request(
-            self._request.Request(
-                str(request.id),
-                list(request.prompt),
-                params,
-                None,
-                client_index=_client(request.id),
-                arrival_time=float(request.id),
-                cache_salt=str(context) if context else None,
-                priority=priority,
-                block_hasher=self._hasher,
-            )
+        asked = self._request.Request(
+            str(request.id),
+            list(request.prompt),
+            params,
+            None,
+            client_index=_client(request.id),
+            arrival_time=float(request.id),
+            cache_salt=str(context) if context else None,
+            priority=priority,
+            block_hasher=self._hasher,
         )
+        self._asked.append((asked, context))
+        self.scheduler.add_request(asked)
 
     def abort(self, requests: Sequence[int]) -> None:
         """Abort requests."""
@@ -181,8 +208,8 @@ class Scheduler:
             self.scheduler.update_from_output(planned, _outputs((), {}))
         return rows
 
-    def deliver(self, drawn: Mapping[int, int]) -> Mapping[int, Finished]:
-        """Deliver the oldest step."""
+    def deliver(self, drawn: Mapping[int, Drawn]) -> Mapping[int, Finished]:
+        """Deliver the oldest step; drafts for the next, unless the worker keeps them."""
         planned = self._open.popleft()
         names = tuple(planned.num_scheduled_tokens)[::-1]  # the worker may take them in any order
         told = self.scheduler.update_from_output(planned, _outputs(names, drawn))
@@ -193,7 +220,24 @@ class Scheduler:
             self._texts[output.request_id] += tuple(output.new_token_ids)
             if output.finish_reason is not None:
                 ended[int(output.request_id)] = self._ended(output)
+        if self.drafts and not self.lag:
+            proposed = {str(name): [*one.proposed] for name, one in drawn.items()}
+            drafts = import_module(_OUTPUTS).DraftTokenIds([*proposed], [*proposed.values()])
+            self.scheduler.update_draft_token_ids(drafts)
         return ended
+
+    def published(self) -> Mapping[int, Key]:
+        """The blocks with a hash, each of which is one of some request's text."""
+        for asked, context in self._asked:
+            for at, key in enumerate(asked.block_hashes):
+                if key not in self._keys:
+                    self._keys[key] = context, tuple(asked.all_token_ids[: (at + 1) * SIZE])
+        found = dict[int, Key]()
+        for block in self.scheduler.kv_cache_manager.block_pool.blocks[1:]:
+            if block.block_hash is not None:
+                key = self._keys[self._hash_of(block.block_hash)]
+                found[block.block_id - 1] = self._group_of(block.block_hash), *key
+        return found
 
     def forget(self, *, preempts: bool) -> bool:
         """Reset the prefix cache."""
@@ -240,7 +284,8 @@ class Scheduler:
 
     def _row(self, planned: Any, name: str, start: int, text: tuple[int, ...] | None) -> Row:
         tables = tuple(map(_pages, self._tables[name]))
-        return Row(int(name), tables, start, planned.num_scheduled_tokens[name], text)
+        drafts = tuple(planned.scheduled_spec_decode_tokens.get(name, ()))
+        return Row(int(name), tables, start, planned.num_scheduled_tokens[name], text, drafts)
 
     def _ended(self, output: Any) -> Finished:
         reason = REASONS.get(str(output.finish_reason))
@@ -258,11 +303,13 @@ def _pages(blocks: Sequence[int]) -> Pages:
     return tuple(block - 1 if block else INVALID for block in blocks)
 
 
-def _outputs(names: Sequence[str], drawn: Mapping[int, int]) -> Any:
-    return import_module("vllm.v1.outputs").ModelRunnerOutput(
+def _outputs(names: Sequence[str], drawn: Mapping[int, Drawn]) -> Any:
+    return import_module(_OUTPUTS).ModelRunnerOutput(
         req_ids=list(names),
         req_id_to_index={name: at for at, name in enumerate(names)},
-        sampled_token_ids=[[drawn[int(name)]] if int(name) in drawn else [] for name in names],
+        sampled_token_ids=[
+            [*drawn[int(name)].tokens] if int(name) in drawn else [] for name in names
+        ],
     )
 
 
@@ -281,7 +328,7 @@ def _cache_config(groups: tuple[Group, ...]) -> Any:
     return interface.KVCacheConfig(PAGES[groups] + 1, [], named)
 
 
-def _config(pages: int, *, lag: int, policy: str) -> Any:
+def _config(pages: int, *, lag: int, drafts: int, policy: str) -> Any:
     config = import_module(_CONFIG)
     cache = config.CacheConfig(block_size=SIZE, enable_prefix_caching=True)
     cache.num_gpu_blocks = pages + 1
@@ -313,4 +360,21 @@ def _config(pages: int, *, lag: int, policy: str) -> Any:
         enable_return_routed_experts=False,
     )
     object.__setattr__(whole, "model_config", stands_in)
+    if drafts:
+        object.__setattr__(whole, "speculative_config", _speculation(drafts, layers=bool(lag)))
     return whole
+
+
+def _speculation(drafts: int, *, layers: bool) -> Any:
+    """What the scheduler asks of a proposer of drafts. layers: whether it has layers of its own."""
+    return SimpleNamespace(
+        num_speculative_tokens=drafts,
+        num_speculative_tokens_per_batch_size=None,
+        max_num_new_slots_for_drafting=0,
+        use_eagle=lambda: layers,
+        use_eagle_block_drop=lambda: layers,
+        uses_draft_model=lambda: False,
+        use_dflash=lambda: False,
+        use_dspark=lambda: False,
+        use_multi_module_mtp=lambda: False,
+    )

@@ -9,7 +9,7 @@ from planning_toy import BUGS, Toy
 
 from conformance.engines import drift, vllm
 from conformance.harnesses import plans, search, vllm_scheduler
-from conformance.harnesses.planned import Group, Row, Worker
+from conformance.harnesses.planned import Drawn, Group, Row, Worker
 from conformance.harnesses.plans import Abort, Arrive, Deliver, Dispatch, Forget
 from conformance.harnesses.workloads import Broken
 from conformance.verdict import Verdict
@@ -51,27 +51,37 @@ def test_each_bug_of_a_scheduler_is_found(bug: str) -> None:
 WINDOWED = (Group(2), Group(2, window=3))
 
 
-def row(count: int, *tables: tuple[int, ...], start: int = 0, text: Tokens | None = None) -> Row:
+def row(
+    count: int,
+    *tables: tuple[int, ...],
+    start: int = 0,
+    text: Tokens | None = None,
+    drafts: Tokens = (),
+) -> Row:
     """A row of request 0."""
-    return Row(0, tables, start, count, text)
+    return Row(0, tables, start, count, text, drafts)
 
 
 def test_a_worker_reads_in_each_group_what_its_window_shows() -> None:
     """A page behind the window may be gone; one that a query sees must be there."""
     text = (7, 8, 9, 9, 9)
     worker = Worker(WINDOWED)
-    drawn = worker.run((row(5, (0, 1, 2), (3, 4, 5), text=text),))
-    assert {0: model.next_token(text, 0)} == drawn
+    drawn = worker.run((row(5, (0, 1, 2), (3, 4, 5), text=text),), {})
+    assert {0: Drawn((model.next_token(text, 0),))} == drawn
 
     seen = row(1, (0, 1, 2), (INVALID, 4, 5), start=5)
-    assert {0} == worker.run((seen,)).keys()
+    assert {0} == worker.run((seen,), {}).keys()
     with pytest.raises(Broken, match=r"^ROW: request 0, position 4: group 1 has no page"):
-        worker.run((row(1, (0, 1, 2, 6), (INVALID, INVALID, INVALID, 7), start=6),))
+        worker.run((row(1, (0, 1, 2, 6), (INVALID, INVALID, INVALID, 7), start=6),), {})
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (
+            row(2, (0, 1), start=1, drafts=(5,)),
+            r"^Q: request 0: 2 positions from 1 on are planned, the last 1 for drafts, of 4 known",
+        ),
         (
             row(1, (0, 2), start=3),
             r"^READ: request 0, position 2 reads \(2, 0\), which holds noth",
@@ -88,10 +98,10 @@ def test_a_worker_reads_in_each_group_what_its_window_shows() -> None:
 def test_a_wrong_plan_is_told(wrong: Row, message: str) -> None:
     """A page that nobody wrote or another prefix did, positions without a token, a short row."""
     worker = Worker((Group(2),))
-    worker.run((row(3, (0, 1), text=(1, 2, 3)),))
+    worker.run((row(3, (0, 1), text=(1, 2, 3)),), {})
 
     with pytest.raises(Broken, match=message):
-        worker.run((wrong,))
+        worker.run((wrong,), {})
 
 
 def test_a_history_is_told_line_by_line() -> None:
@@ -140,7 +150,7 @@ def test_every_shorter_history_is_smaller() -> None:
 
 
 @pytest.mark.skipif(drift.installed(vllm.PACKAGE), reason="NOT CHECKED, vLLM is installed")
-@pytest.mark.parametrize("make", [vllm_scheduler.make, vllm_scheduler.make_release_async])
+@pytest.mark.parametrize("make", [vllm_scheduler.make, vllm_scheduler.make_drafts_async])
 def test_without_vllm_it_is_said_how_to_install_it(make: plans.Makes) -> None:
     """Bad input, with the target that installs it."""
     with pytest.raises(InvalidInput, match=r"No module named.*make engine-vllm"):
