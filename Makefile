@@ -18,6 +18,8 @@ ENGINE_PYTHON ?= $(firstword $(shell for one in python3.12 python3.13 python3.14
 NEWER_312 = 'import sys; sys.exit(sys.version_info < (3, 12))'
 ENGINE_SECONDS ?= 40
 VLLM ?= 0.25.0
+SCHEDULERS := make make_async make_pipelined make_hybrid make_hybrid_async make_drafts \
+  make_drafts_async make_drafts_hybrid make_drafts_hybrid_async
 LEVANTER_SECONDS ?= 150
 # mini-sglang is not on the package index: a commit of its repository is installed.
 MINI_SGLANG ?= git+https://github.com/sgl-project/mini-sglang@20fcd7f3c6a1898a61139fae1c97cc7a40bd8d66
@@ -152,16 +154,18 @@ engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1,
 	$(call check_engine,vllm,vllm,make)
 	$(call check_engine,vllm,vllm,make_caching_written)
 	$(call still_fails,vllm,vllm,make_caching)
-	for made in make make_async make_pipelined make_hybrid make_hybrid_async; do $(PLANS):$$made || exit $$?; done
+	for made in $(SCHEDULERS); do $(PLANS):$$made || exit $$?; done
+	$(PLANS):make_priority || test $$? -eq 1 # the known finding, met or not
 
 engine-vllm-release: export VLLM_LOGGING_LEVEL = ERROR
-engine-vllm-release: .venv-vllm/.done ## drive the scheduler of an older release of vLLM, such as VLLM=0.23.0
+engine-vllm-release: export KVSPEC_ANY_VLLM = 1
+engine-vllm-release: .venv-vllm/.done ## drive the scheduler of an older release of vLLM, such as VLLM=0.23.0; WITHOUT=forget or abort leaves out what leads to a known finding
 	test -d .venv-vllm/$(VLLM) || VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$(VLLM) \
 	  .venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --no-binary vllm-tpu \
 	  --target .venv-vllm/$(VLLM) vllm-tpu==$(VLLM) gguf==0.19.0 einops==0.8.2
-	for made in make_release make_release_async; do PYTHONPATH=.venv-vllm/$(VLLM) \
+	ended=0; for made in $(SCHEDULERS) make_priority; do PYTHONPATH=.venv-vllm/$(VLLM) \
 	  .venv-vllm/bin/python -m conformance.harnesses.plans --seconds $(ENGINE_SECONDS) --seed 1 \
-	  conformance.harnesses.vllm_scheduler:$$made || exit $$?; done
+	  $(addprefix --without ,$(WITHOUT)) conformance.harnesses.vllm_scheduler:$$made || ended=$$?; done; exit $$ended
 
 engine-lmdeploy: .venv-lmdeploy/.done ## rerun the known findings in lmdeploy, then fuzz the rest
 	.venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py

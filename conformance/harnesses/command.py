@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from conformance.engines.registry import load_engine
@@ -11,7 +11,10 @@ from conformance.verdict import BAD_INPUT, UNDECIDED, Verdict
 from spec.vocabulary.errors import InvalidInput
 
 Check = Callable[..., tuple[Verdict, int]]
-"""A check of a factory, with `chosen`, the seed, and `seconds`: verdict and number of histories."""
+"""A check of a factory, with `chosen`, the seed, and `seconds`: verdict and number of histories.
+
+Where kinds of events may be left out, also with `without`, their names.
+"""
 
 
 def main(check: Check, **words: Any) -> int:
@@ -28,29 +31,42 @@ def _conclude(
     return UNDECIDED
 
 
-def run(check: Check, *, module: str, told: str | None, engine: str, not_checked: str) -> int:
+def run(
+    check: Check,
+    *,
+    module: str,
+    told: str | None,
+    engine: str,
+    not_checked: str,
+    kinds: Sequence[str] = (),
+) -> int:
     """Do what the command line says; return the exit status of the verdict.
 
     module: of the check; its last name is the name of the check. told: its description in `--help`.
-    engine: describes the engine argument. not_checked: printed after each run.
+    engine: describes the engine argument. not_checked: printed after each run. kinds: of events
+    that may be left out.
     """
     name = module.rpartition(".")[2]
-    options = _options(module, told, engine)
+    options = _options(module, told, engine, kinds)
     verdict, count = Verdict.UNDECIDED, 0
+    chosen = {"without": frozenset(options.without)} if kinds else {}
     try:
         make = load_engine(options.engine)
-        verdict, count = check(make, chosen=options.seed, seconds=options.seconds)
+        verdict, count = check(make, chosen=options.seed, seconds=options.seconds, **chosen)
     except InvalidInput as error:
         print(f"{name}: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-    print(f"not checked: {not_checked}")
+    left_out = "".join(f", {kind}" for kind in sorted(chosen.get("without", ())))
+    print(f"not checked: {not_checked}{left_out}")
     print(f"{name} {options.engine}: {verdict.value} (sampled), {count} histories")
     return verdict.exit_status
 
 
-def _options(module: str, told: str | None, engine: str) -> argparse.Namespace:
+def _options(
+    module: str, told: str | None, engine: str, kinds: Sequence[str]
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}",
         description=told,
@@ -63,4 +79,12 @@ def _options(module: str, told: str | None, engine: str) -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the draws (default %(default)s)"
     )
+    if kinds:
+        parser.add_argument(
+            "--without",
+            action="append",
+            default=[],
+            choices=kinds,
+            help="leave out a kind of event, which leads to a known finding; may be repeated",
+        )
     return parser.parse_args()

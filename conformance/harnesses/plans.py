@@ -25,7 +25,7 @@ A history is a list of such events; at its end all requests are served to their 
 
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Final
 
 from attrs import Factory, define, evolve, frozen
@@ -52,20 +52,23 @@ NEEDED: Final = (
     *("arrived with a step open", "preempted", "resumed", "hit", "hit while another runs"),
     *("chunk inside a page", "chunk at a page boundary", "chunks beside decodes"),
     *("aborted while it waits", "aborted while it runs", "aborted with a step open"),
-    *("stopped", "reached its limit", "longest sequence", "pool full", "forgotten"),
-    *("forgotten while requests run", "not forgotten while requests run"),
+    *("stopped", "reached its limit", "longest sequence", "pool full", "forget"),
+    *("forget while requests run", "do not forget while requests run"),
     *("aborted several at once", "aborted after its end", "fewer tokens than asked for"),
 )
 """The coverage that a run needs to hold."""
 NEEDED_OF_LAG: Final = ("several steps open", "late result of an aborted request",
                         "late result of an ended request",
-                        "forgotten with a step open")  # fmt: skip
+                        "forget with a step open")  # fmt: skip
 """The same for an engine whose steps may be open when another is dispatched."""
 NEEDED_OF_DRAFTS: Final = ("drafts kept", "drafts rejected", "a page begun by rejected drafts",
                            "ended inside the drafts that were kept")  # fmt: skip
 """The same for an engine that tries drafts."""
 NEEDED_OF_OPEN_DRAFTS: Final = ("planned behind rejected drafts",)
 """The same for one that does so while steps are open."""
+ABORT: Final = "abort"
+FORGET: Final = "forget"
+"""Kinds of events that a run can do without; what they lead to has these in its name."""
 MOST_EMPTY: Final = 10
 """So many plans without a row may follow each other, such as those that only preempt."""
 MOST_STEPS: Final = 20
@@ -243,12 +246,12 @@ class Run:
         runs, held = bool(self.began.keys() & self.live.keys()), bool(self.engine.held())
         if self.engine.forget(preempts=preempts):
             self.worker.cells.clear()
-            self.seen["forgotten while requests run" if runs else "forgotten"] += 1
-            self.seen["forgotten with a step open"] += bool(self.open)
+            self.seen["forget while requests run" if runs else "forget"] += 1
+            self.seen["forget with a step open"] += bool(self.open)
         elif preempts or not held:
             raise Broken("PROG", "the contents of pages are not forgotten, and no request runs")
         else:
-            self.seen["not forgotten while requests run"] += 1
+            self.seen["do not forget while requests run"] += 1
 
     def _judge_busy(self) -> None:
         if self.live and not self.engine.is_busy():
@@ -388,17 +391,18 @@ def _lengths(size: int, most: int) -> list[int]:
 
 
 @st.composite
-def histories(draw: st.DrawFn, engine: Schedules) -> History:
+def histories(draw: st.DrawFn, engine: Schedules, without: Set[str] = frozenset()) -> History:
     """Events in any order; most of them steps, so that requests meet in any part of their lives.
 
     Many histories lack one kind of event or another, which would undo what the rest leads to.
+    without: what all of them lack.
     """
     arrive = arrivals(engine)
     steps: list[Event] = [*[Dispatch()] * 6, Deliver()]
     kinds: list[st.SearchStrategy[Event]] = [arrive, arrive, *map(st.just, steps)]
-    if draw(st.booleans()):
+    if draw(st.booleans()) and ABORT not in without:
         kinds.append(st.builds(Abort, st.integers(0, 7), st.sampled_from((0, 0, 1))))
-    if draw(st.booleans()):
+    if draw(st.booleans()) and FORGET not in without:
         kinds.append(st.builds(Forget, preempts=st.booleans()))
     return tuple(draw(st.lists(st.one_of(kinds), min_size=15, max_size=60)))
 
@@ -464,10 +468,10 @@ def told(history: History, broken: Broken) -> Iterator[str]:
     yield f"  then all are served: {broken}"
 
 
-def search(make: Makes, chosen: int) -> Search[History]:
+def search(make: Makes, chosen: int, without: Set[str] = frozenset()) -> Search[History]:
     """A search among random histories of one scheduler. chosen: the seed."""
     return Search(
-        drawn=lambda: histories(make()),
+        drawn=lambda: histories(make(), without),
         judge=lambda history, seen: replay(make, history, seen),
         shorter=shorter,
         first=(),
@@ -475,29 +479,35 @@ def search(make: Makes, chosen: int) -> Search[History]:
     )
 
 
-def check(make: Makes, *, chosen: int, seconds: float) -> tuple[Verdict, int]:
-    """Search for a violation; the verdict and number of histories. chosen: the seed."""
+def check(
+    make: Makes, *, chosen: int, seconds: float, without: Set[str] = frozenset()
+) -> tuple[Verdict, int]:
+    """Search for a violation; the verdict and number of histories.
+
+    chosen: the seed. without: kinds of events that are left out.
+    """
     set_hypothesis_home_dir(HOME)
     engine = make()
     print(f"{engine.pages} pages, {engine.slots} slots, {engine.tokens} tokens in a step, "
           f"lag {engine.lag}, drafts {engine.drafts}, groups {list(engine.groups)}")  # fmt: skip
-    found = search(make, chosen)
+    found = search(make, chosen, without)
     found.run(seconds)
     if found.least is not None:
         print("\n".join(told(*found.least)))
         return Verdict.FAILS, found.count
-    missing = lacking(found.seen, needed(engine))
+    missing = lacking(found.seen, needed(engine, without))
     return Verdict.UNDECIDED if missing else Verdict.HOLDS, found.count
 
 
-def needed(engine: Schedules) -> tuple[str, ...]:
+def needed(engine: Schedules, without: Set[str] = frozenset()) -> tuple[str, ...]:
     """The coverage that a run needs to hold."""
-    return (
+    every = (
         *NEEDED,
         *(NEEDED_OF_LAG if engine.lag else ()),
         *(NEEDED_OF_DRAFTS if engine.drafts else ()),
         *(NEEDED_OF_OPEN_DRAFTS if engine.lag and engine.drafts else ()),
     )
+    return tuple(one for one in every if not any(kind in one for kind in without))
 
 
 if __name__ == "__main__":
@@ -507,6 +517,7 @@ if __name__ == "__main__":
             module="conformance.harnesses.plans",
             told=__doc__,
             engine="a conformance.harnesses.plans.Makes",
+            kinds=(ABORT, FORGET),
             not_checked="draws at a temperature, transfers, values of attention, several "
             "choices, the order of preempted requests, what a worker reads beyond rows and texts",
         )

@@ -48,6 +48,22 @@ def test_each_bug_of_a_scheduler_is_found(bug: str) -> None:
     assert len(history) <= 8, "\n".join(plans.told(history, broken))
 
 
+@pytest.mark.parametrize("kind", [plans.ABORT, plans.FORGET])
+def test_a_kind_of_event_can_be_left_out(kind: str) -> None:
+    """No history has it, so that a bug that needs it is not found; nothing of it is needed."""
+    bug = {plans.ABORT: "one alone is aborted", plans.FORGET: "it is said that all is forgotten"}
+    make = partial(Toy, bug=bug[kind], lag=2)
+
+    found = plans.search(make, chosen=1, without={kind})
+    found.run(SECONDS)
+
+    assert found.least is None
+    needed = {*plans.needed(make())} - {*plans.needed(make(), {kind})}
+    assert needed == {one for one in plans.needed(make()) if kind in one}
+    assert not any(found.seen[one] for one in needed)
+    assert all(found.seen[one] for one in plans.needed(make(), {kind}))
+
+
 WINDOWED = (Group(2), Group(2, window=3))
 
 
