@@ -23,6 +23,8 @@ SCHEDULERS := make make_async make_pipelined make_hybrid make_hybrid_async make_
 LEVANTER_SECONDS ?= 150
 # mini-sglang is not on the package index: a commit of its repository is installed.
 MINI_SGLANG ?= git+https://github.com/sgl-project/mini-sglang@20fcd7f3c6a1898a61139fae1c97cc7a40bd8d66
+# nano-vllm neither.
+NANO_VLLM ?= git+https://github.com/GeeeekExplorer/nano-vllm@bb823b3e06983d71485a8e1f23715ebd87d98ef8
 # Rows of lmdeploy are arrays that grow after 128 pages.
 LONG_ROWS := pages=400,slots=2,page_size=1,pages_per_seq=300
 CHECK_ENGINE_PYTHON = test -n "$(ENGINE_PYTHON)" && $(ENGINE_PYTHON) -c $(NEWER_312) || \
@@ -42,7 +44,8 @@ unexport PYTHONDONTWRITEBYTECODE
   preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
-  engine-sglang-jax engine-vllm engine-vllm-release engine-lmdeploy engine-transformers engine-mini-sglang
+  engine-sglang-jax engine-vllm engine-vllm-release engine-lmdeploy engine-transformers engine-mini-sglang \
+  engine-nano-vllm
 
 plant kernel grid compare peers recording engine-levanter engine-levanter-2025 \
   engine-sglang-jax engine-vllm engine-lmdeploy engine-transformers engine-mini-sglang: \
@@ -167,6 +170,10 @@ engine-vllm-release: .venv-vllm/.done ## drive the scheduler of an older release
 	  .venv-vllm/bin/python -m conformance.harnesses.plans --seconds $(ENGINE_SECONDS) --seed 1 \
 	  $(addprefix --without ,$(WITHOUT)) conformance.harnesses.vllm_scheduler:$$made || ended=$$?; done; exit $$ended
 
+engine-nano-vllm: .venv-nano-vllm/.done ## drive the scheduler of nano-vllm
+	.venv-nano-vllm/bin/python -m conformance.harnesses.plans --seconds $(ENGINE_SECONDS) \
+	  conformance.harnesses.nano_vllm_scheduler:make
+
 engine-lmdeploy: .venv-lmdeploy/.done ## rerun the known findings in lmdeploy, then fuzz the rest
 	.venv-lmdeploy/bin/python docs/findings/lmdeploy_alone.py
 	$(call check_engine,lmdeploy,lmdeploy,make)
@@ -267,6 +274,14 @@ endef
 	$(PYTHON) -m venv .venv-lmdeploy
 	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --requirement $<
 	.venv-lmdeploy/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-nano-vllm/.done: conformance/engines/nano-vllm.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv-nano-vllm
+	.venv-nano-vllm/bin/python -m pip install --quiet --no-deps --requirement $<
+	.venv-nano-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation "$(NANO_VLLM)"
+	.venv-nano-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv-mini-sglang/.done: conformance/engines/mini-sglang.lock pyproject.toml

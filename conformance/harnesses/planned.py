@@ -12,7 +12,7 @@ a scheduler takes all drafts in them for kept: the worker, which knows better, b
 positions earlier.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -89,7 +89,9 @@ class Schedules(Protocol):
     groups: of layers. pages: in the pool. slots: requests that run at once. tokens: in a step.
     max_len: positions of a request. lag: steps that may be open when another is dispatched.
     priorities: whether requests with a lower priority begin first; else those that arrived first.
-    drafts: the most that are tried of a request in a step.
+    drafts: the most that are tried of a request in a step. stops: the most that a request has.
+    contexts: whether a request has a context. lacks: kinds of events that it has no call for, and
+    what else of `plans.NEEDED` it never does.
     """
 
     groups: Sequence[Group]
@@ -100,6 +102,9 @@ class Schedules(Protocol):
     lag: int
     priorities: bool
     drafts: int
+    stops: int
+    contexts: bool
+    lacks: Set[str]
 
     def arrive(self, request: Request, *, priority: int, context: int) -> None:
         """Take a request of one choice, decoded greedily; its stops have one token each.

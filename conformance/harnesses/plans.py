@@ -377,11 +377,14 @@ def arrivals(draw: st.DrawFn, engine: Schedules) -> Arrive:
     room = most - length
     new = draw(st.sampled_from([*_lengths(size, room), room, room + 1 + size]))
     params = Params(max_new=new)
-    if draw(st.integers(0, 3)) == 0:
+    if draw(st.integers(0, 3)) == 0 and engine.stops:
         answer, _ = naive.generate(prompt, evolve(params, max_new=min(new, room)))
-        stops = draw(st.lists(st.sampled_from(answer), min_size=1, max_size=2, unique=True))
+        stops = draw(
+            st.lists(st.sampled_from(answer), min_size=1, max_size=engine.stops, unique=True)
+        )
         params = evolve(params, stops=tuple((stop,) for stop in stops))
-    rank, context = draw(st.sampled_from((0, 0, 1, 2))), draw(st.sampled_from((0, 0, 0, 1)))
+    rank = draw(st.sampled_from((0, 0, 1, 2)))
+    context = draw(st.sampled_from((0, 0, 0, 1))) if engine.contexts else 0
     return Arrive(prompt, params, rank, context)
 
 
@@ -395,8 +398,9 @@ def histories(draw: st.DrawFn, engine: Schedules, without: Set[str] = frozenset(
     """Events in any order; most of them steps, so that requests meet in any part of their lives.
 
     Many histories lack one kind of event or another, which would undo what the rest leads to.
-    without: what all of them lack.
+    without: what all of them lack, beside what the engine has no call for.
     """
+    without = without | engine.lacks
     arrive = arrivals(engine)
     steps: list[Event] = [*[Dispatch()] * 6, Deliver()]
     kinds: list[st.SearchStrategy[Event]] = [arrive, arrive, *map(st.just, steps)]
@@ -490,6 +494,8 @@ def check(
     engine = make()
     print(f"{engine.pages} pages, {engine.slots} slots, {engine.tokens} tokens in a step, "
           f"lag {engine.lag}, drafts {engine.drafts}, groups {list(engine.groups)}")  # fmt: skip
+    if engine.lacks:
+        print(f"not checked: {', '.join(sorted(engine.lacks))}: the engine has no such thing")
     found = search(make, chosen, without)
     found.run(seconds)
     if found.least is not None:
@@ -501,6 +507,7 @@ def check(
 
 def needed(engine: Schedules, without: Set[str] = frozenset()) -> tuple[str, ...]:
     """The coverage that a run needs to hold."""
+    without = without | engine.lacks
     every = (
         *NEEDED,
         *(NEEDED_OF_LAG if engine.lag else ()),

@@ -18,7 +18,7 @@ The calls are compared with those of 0.32.0, unless the environment has a value 
 import logging
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Final
@@ -145,7 +145,9 @@ class Scheduler:
             drift.require(PACKAGE, CALLS, remedy=REMEDY)
         self.groups: Sequence[Group] = groups
         self.pages, self.slots, self.tokens, self.max_len = PAGES[groups], SLOTS, TOKENS, MAX_LEN
-        self.lag, self.drafts, self.priorities = lag, drafts, policy == "priority"
+        self.lag, self.drafts, self.stops = lag, drafts, 2
+        self.priorities, self.contexts = policy == "priority", True
+        self.lacks: Set[str] = frozenset()
         self._request, utils = import_module(_REQUEST), import_module(_UTILS)
         hashing = import_module("vllm.utils.hashing").sha256
         utils.init_none_hash(hashing)

@@ -8,7 +8,7 @@ from deep import deep_after
 from planning_toy import BUGS, Toy
 
 from conformance.engines import drift, vllm
-from conformance.harnesses import plans, search, vllm_scheduler
+from conformance.harnesses import nano_vllm_scheduler, plans, search, vllm_scheduler
 from conformance.harnesses.planned import Drawn, Group, Row, Worker
 from conformance.harnesses.plans import Abort, Arrive, Deliver, Dispatch, Forget
 from conformance.harnesses.workloads import Broken
@@ -163,6 +163,15 @@ def test_every_shorter_history_is_smaller() -> None:
 
     assert len(shorter) > 8
     assert all(size(one) < size(whole) for one in shorter)
+
+
+@pytest.mark.skipif(
+    drift.installed(nano_vllm_scheduler.PACKAGE), reason="NOT CHECKED, nano-vllm is installed"
+)
+def test_without_nano_vllm_it_is_said_how_to_install_it() -> None:
+    """Bad input, with the target that installs it."""
+    with pytest.raises(InvalidInput, match=r"no module nanovllm.*make engine-nano-vllm"):
+        nano_vllm_scheduler.make()
 
 
 @pytest.mark.skipif(drift.installed(vllm.PACKAGE), reason="NOT CHECKED, vLLM is installed")

@@ -1,7 +1,7 @@
 """A small scheduler whose steps may be open, with chunks, prefixes and preemption; its bugs."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from attrs import Factory, define, evolve
@@ -66,7 +66,9 @@ class Toy:
 
     def __init__(self, *, bug: str = "", lag: int = 1, drafts: int = 2) -> None:
         self.bug, self.lag, self.drafts, self.priorities = bug, lag, drafts, False
-        self.contexts = dict[int, int]()
+        self.stops, self.contexts = 2, True
+        self.lacks: Set[str] = frozenset()
+        self.context_of = dict[int, int]()
         self.groups: Sequence[Group] = (Group(2),)
         self.pages, self.slots, self.tokens, self.max_len = 6, 3, 5, 9
         self.counts, self.index = [0] * self.pages, dict[tuple[int, Tokens], int]()
@@ -82,7 +84,7 @@ class Toy:
         if self.bug != "a request may be too long":
             most = min(request.params.max_new, room)
             request = evolve(request, params=evolve(request.params, max_new=most))
-        self.contexts[request.id] = context
+        self.context_of[request.id] = context
         self.waiting.append(Job(request, request.prompt))
         if self.bug == "the last that arrived begins first":
             self.waiting.insert(0, self.waiting.pop())
@@ -244,7 +246,7 @@ class Toy:
 
     def _key(self, job: Job, end: int) -> tuple[int, Tokens]:
         counts = self.bug != "a context is no part of a key"
-        return counts * self.contexts[job.request.id], job.text[:end]
+        return counts * self.context_of[job.request.id], job.text[:end]
 
     def _hit(self, job: Job) -> Pages:
         short = self.bug != "a hit leaves nothing to compute"
