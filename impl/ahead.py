@@ -14,6 +14,7 @@ admission".
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -154,13 +155,8 @@ def delivered(state: AheadState, reasons: Sequence[int], cleanup: CleanupMode) -
     all_ended = all(one.ended for one in held)
     released = cleanup is CleanupMode.INCREMENTAL or (cleanup is CleanupMode.END and all_ended)
     held = [evolve(one, gone=one.gone or (one.ended and released)) for one in held]
-    named = {slot for chunks in flights for slot, _ in chunks}
-    return evolve(
-        state,
-        held=tuple(one for one in held if not one.gone or one.slot in named),
-        flights=tuple(flights),
-        owed=(*state.owed, *(one.request.id for one in ends)),
-    )
+    owed = (*state.owed, *(one.request.id for one in ends))
+    return _let_go(evolve(state, held=tuple(held), flights=tuple(flights), owed=owed))
 
 
 def withdrawn(state: AheadState, did: Held | Chunks | None) -> AheadState:
@@ -171,16 +167,24 @@ def withdrawn(state: AheadState, did: Held | Chunks | None) -> AheadState:
         case Held():
             return evolve(state, waiting=(did.request, *state.waiting), held=tuple(state.held[:-1]))
         case _:
-            return evolve(_with_cells(state, did, -1), flights=state.flights[:-1])
+            return _let_go(evolve(_with_cells(state, did, -1), flights=state.flights[:-1]))
+
+
+def _let_go(state: AheadState) -> AheadState:
+    """The state without what is gone, as far as no step in flight names its slot."""
+    named = {slot for chunks in state.flights for slot, _ in chunks}
+    held = tuple(one for one in state.held if not one.gone or one.slot in named)
+    return evolve(state, held=held)
 
 
 class Ahead:
     """Serves requests with an engine of its own, and dispatches steps before it knows earlier ones.
 
     lag: how many steps are in flight when the next one is dispatched, 0 to 2. With 0 the host waits
-    for each step. Outputs do not depend on it. No other caller drives the engine meanwhile. A call
-    that the device refuses raises Refused with its reason, when its report is read: that call and
-    those enqueued behind it have changed nothing, and their requests go back to where they were.
+    for each step. Outputs do not depend on it. No other caller drives the engine meanwhile. A begin
+    or launch that the device refuses raises Refused with its reason, when its report is read: it
+    has changed nothing, nor has any begin or launch behind it, and their requests go back to where
+    they were. Deliveries behind it are of older steps, and done.
 
     Interrupts and lost states are as for `impl.host.Host`: after an interrupt `generate([])` goes
     on, and after any other error every method raises StateLost, until `reset`.
@@ -341,6 +345,8 @@ class Ahead:
         for call in reversed(calls):
             self._state = withdrawn(self._state, call.did)
         self._calls = deque(call for call in calls if call.did is None)
+        if self._engine.setup.cleanup is CleanupMode.END:  # it waits for sequences of others, too
+            self._start("free_finished")
 
     def _start(self, name: str, *given: Any, did: Held | Chunks | None = None) -> Array:
         report = self._engine.start(name, *given)
@@ -350,6 +356,8 @@ class Ahead:
     def _reset(self, mode: ResetMode) -> None:
         self._engine.reset(mode)
         for _ in range(self._engine.stats().in_flight):
+            with suppress(Refused):  # only a step of someone else has not retired
+                self._engine.retire()
             self._engine.deliver()
         self._forget()
 

@@ -1,6 +1,6 @@
 """Rung flights: generators of steps in flight, and of what happens to their slots meanwhile."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from attrs import evolve
@@ -11,6 +11,7 @@ from conformance.rungs.pages import at_edge
 from conformance.rungs.record import (
     FOUR_STEPS,
     FREES,
+    FULL_BESIDE,
     FULL_POOL,
     GIVES_BACK,
     KEEPS,
@@ -33,7 +34,7 @@ from conformance.rungs.shared_generators import (
     wild_slot,
 )
 from conformance.rungs.shared_moves import fixed
-from spec import index, pool
+from spec import index, ladder, pool
 from spec.machines import actions as act
 from spec.machines import naive
 from spec.machines.actions import (
@@ -63,7 +64,9 @@ from spec.state import State
 from spec.vocabulary import LAG, Geometry, Limits, Params, Reason, Tokens
 
 Chunk = tuple[int, int]
+MACHINE: Final = ladder.whole()
 MOST_STEPS: Final = 6
+MOST_QUEUED: Final = 16
 
 
 def dispatch(session: Session, drawn: int) -> Step:
@@ -187,22 +190,106 @@ def settled_meanwhile(session: Session, drawn: int) -> Step:
     return Publish(last, committed)
 
 
-def promised(session: Session, drawn: int) -> Step:
-    """Sequences in flight promise as many outputs as there is room for, and one draws again.
+def last_room(session: Session, drawn: int) -> Step:
+    """Steps in flight have the last slot or page, or the last place in the queue or the outputs.
 
-    Or another one draws, for which there is no room.
+    Or there are as many as may be. Something else asks for it, or one that has it asks again.
     """
     digits = Digits(drawn)
     deliver_all(session)
+    ways = _last_slot, _last_page, *[_last_queued] * 3, _last_output, _last_step
+    return digits.one_of(ways)(session, digits) or dispatch(session, drawn // 64)
+
+
+def _last_slot(session: Session, digits: Digits) -> Step | None:
+    begun = _begun_together(session, digits, 2)
+    for _ in range(min(MOST_STEPS, len(session.state.unused_slots))):
+        session.take(Reserve())
+    if len(begun) < 2:
+        return None
+    session.take(Dispatch(((begun[0], 1),)))
+    session.take(Free(begun[0]))
+    asked: tuple[Action, ...] = (Reserve(), act.Clone(begun[1], None, 1))
+    return digits.one_of(asked)
+
+
+def _last_page(session: Session, digits: Digits) -> Step | None:
+    begun = _begun_together(session, digits, 2)
+    if len(begun) < 2:
+        return None
+    session.take(Dispatch(((begun[0], 1),)))
+    session.take(Free(begun[0]))
+    asked: tuple[Action, ...] = (Dispatch(((begun[1], 1),)), act.Allocate(((begun[1], 0),)))
+    return at_edge(session, digits.below(64), digits.one_of(asked), short=True)
+
+
+def _last_queued(session: Session, digits: Digits) -> Step | None:
+    """One queued token less than there is room for, which is promised to a step in flight."""
+    begun = _begun_together(session, digits, 3, max_new=session.state.geometry.max_len - 1)
+    if len(begun) < 2:
+        return None
+    draws, filler, other = (*begun, begun[-1])[:3]
+    asked: tuple[Action, ...] = (
+        Enqueue(other, digits.below(ALPHABET)),
+        act.Propose(other, (digits.below(ALPHABET),)),
+        act.Clone(other, None, 1),
+        Dispatch(((other, 1),)),
+    )
+    last = digits.one_of(asked)
+    if not isinstance(last, Dispatch):
+        session.take(Enqueue(other, digits.below(ALPHABET)))
+    while len(session.state.queue) + 1 < min(MOST_QUEUED, session.state.limits.queue):
+        more = Enqueue(filler, digits.below(ALPHABET))
+        if not session.is_done(more):
+            break
+        session.take(more)
+    session.take(Dispatch(((draws, 1),)))
+    return last
+
+
+def _last_output(session: Session, digits: Digits) -> Step | None:
     state = session.state
     for _ in range(min(MOST_STEPS, state.limits.outputs - 1 - len(state.outputs))):
         _end_one(session, digits)
     most = min(3, state.geometry.max_len - 1)
-    begun = [_begun(session, digits, (0,), max_new=most) for _ in range(2)]
-    slots = [slot for slot in begun if slot is not None]
+    slots = _begun_together(session, digits, 2, max_new=most)
     for slot in slots[:1]:
         session.take(Dispatch(((slot, 1),)))
-    return Dispatch(((digits.one_of(slots), 1),)) if slots else dispatch(session, drawn // 64)
+    return Dispatch(((digits.one_of(slots), 1),)) if slots else None
+
+
+def _last_step(session: Session, digits: Digits) -> Step | None:
+    longest = session.state.geometry.max_len - 1
+    for slot in _begun_together(session, digits, 1, max_new=longest):
+        for _ in range(LAG + 1):
+            session.take(Dispatch(((slot, 1),)))
+        return Dispatch(((slot, 1),))
+    return None
+
+
+def unsettled(session: Session, drawn: int) -> Step:
+    """What a step has written, and is not delivered yet, is asked for as if it were settled."""
+    digits, sizes = Digits(drawn), session.state.geometry
+    deliver_all(session)
+    longest = min(sizes.max_len - 2, session.state.limits.round_tokens)
+    length = max(1, digits.one_of((longest, min(longest, sizes.page_size + 1))))
+    prompt = (digits.below(ALPHABET),) * length
+    if digits.below(2):
+        _read(session, prompt, digits)
+    begun = _begun_together(session, digits, 2, prompt=prompt)
+    if len(begun) < 2:
+        return meanwhile(session, drawn // 64)
+    written, other = begun
+    session.take(Dispatch(((written, length),)))
+    session.take(Retire())
+    whole = (length - 1) // sizes.page_size
+    asked: tuple[Action, ...] = (
+        act.Share(written, other, whole * sizes.page_size),
+        Publish(written, length),
+        Merge(written, max(0, whole - 1)),
+        Release(written, max(0, length + 1 - (sizes.window or length + 1))),
+    )
+    return digits.one_of(asked)
 
 
 def _end_one(session: Session, digits: Digits) -> None:
@@ -213,6 +300,15 @@ def _end_one(session: Session, digits: Digits) -> None:
         deliver_all(session)
         if slot in used_slots(session.state):
             session.take(Free(slot))
+
+
+def _begun_together(
+    session: Session, digits: Digits, count: int, *, prompt: Tokens = (0,), max_new: int = 2
+) -> list[int]:
+    """Up to so many slots that have a prompt."""
+    begun = [_begun(session, digits, prompt, max_new=max_new) for _ in range(count)]
+    there = used_slots(session.state)
+    return list(dict.fromkeys(slot for slot in begun if slot in there))
 
 
 def _begun(session: Session, digits: Digits, prompt: Tokens, *, max_new: int) -> int | None:
@@ -497,12 +593,26 @@ def _meanwhile_corners(before: State, action: Action, after: State) -> Iterator[
 
 
 def _refused(state: State, action: Action, reasons: frozenset[Reason]) -> Iterator[str]:
-    if (
-        isinstance(action, Dispatch)
-        and reasons == {Reason.OUTPUTS_FULL}
-        and len(state.outputs) + len(action.chunks) <= state.limits.outputs
-    ):
-        yield PROMISED
+    """What would be done if nothing were in flight, or once what has retired is delivered."""
+    kind = type(action)
+    short = [reason for reason in reasons if kind in SHORT_BESIDE.get(reason, ((), ()))[0]]
+    if state.flights and short and not MACHINE.refusals(state._replace(flights=()), action):
+        yield from (short_beside(kind, reason) for reason in short)
+    if any(flight.retired for flight in state.flights) and UNTIL.get(kind) in reasons:
+        while state.flights and state.flights[0].retired:
+            state = MACHINE.effect(state, Deliver())
+        if not MACHINE.refusals(state, action):
+            yield until_delivered(kind)
+
+
+def short_beside(kind: type, reason: Reason) -> str:
+    """The corner state in which an action lacks what steps in flight have."""
+    return f"{kind.__name__}: {reason.name} for what is in flight alone"
+
+
+def until_delivered(kind: type) -> str:
+    """The corner state in which an action has to wait for the delivery of what is written."""
+    return f"{kind.__name__}: {UNTIL[kind].name} until a step is delivered"
 
 
 def _held_corners(before: State, after: State) -> Iterator[str]:
@@ -553,6 +663,8 @@ def _dispatched(chunks: tuple[Chunk, ...], name: str) -> Move:
     return Move(name, lambda state: Dispatch(chunks) if len(state.flights) < LAG else None)
 
 
+_DONE: Final = "Dispatch: done"
+_ENDS: Final = f"Free|Preempt|Reset|{FREES}"
 TWO_CHUNKS: Final = "two chunks of a prompt in flight"
 DRAWN_BY_DEVICE: Final = "dispatch of a token that the device has drawn"
 NOT_DRAWN_YET: Final = "dispatch of a token that is not drawn yet"
@@ -572,13 +684,27 @@ MERGED: Final = "merge a page that a step in flight names"
 EVICT_HELD: Final = "evict a page that a step in flight holds"
 STOP_GIVES_BACK: Final = "stop that gives back a page of a later step in flight"
 ROOM_ONCE: Final = "outputs with room for each slot that draws, and not for each token"
-PROMISED: Final = "outputs without room beside those of steps in flight alone"
+SHORT_BESIDE: Final[Mapping[Reason, tuple[tuple[type, ...], tuple[str, ...]]]] = {
+    Reason.NO_FREE_SLOT: ((Reserve, act.Clone), (TWO_SLOTS, _ENDS)),
+    Reason.OUT_OF_PAGES: ((act.Allocate, Dispatch), (TWO_SLOTS, _ENDS)),
+    Reason.QUEUE_FULL: ((Enqueue, act.Propose, act.Clone, Dispatch), (FULL_BESIDE,)),
+    Reason.OUTPUTS_FULL: ((Dispatch,), (TWO_SLOTS,)),
+}
+"""The actions that can lack what steps in flight have, by what they lack; what else that needs.
+
+A clone can lack a page as well: that takes more slots than most sizes have.
+"""
+UNTIL: Final[Mapping[type, Reason]] = {
+    act.Share: Reason.NOT_COMMON,
+    Publish: Reason.UNCOMMITTED,
+    Merge: Reason.UNCOMMITTED,
+    Release: Reason.WINDOW,
+}
+"""The actions that take settled cells alone, and why they are refused before."""
 RESET: Final = "reset with a step in flight"
 DROPPED: Final = "drop the index with the first step of a slot in flight"
 PAST_HELD: Final = "page that is taken past one that a step in flight holds"
 HIT_HELD: Final = "hit of a page that a step in flight holds"
-_DONE: Final = "Dispatch: done"
-_ENDS: Final = f"Free|Preempt|Reset|{FREES}"
 KIT: Final = RungKit(
     rung="flights",
     actions={
@@ -598,7 +724,15 @@ KIT: Final = RungKit(
         STOP_AFTER_DRAW: ("Deliver: done",),
         STOP_GIVES_BACK: ("Deliver: done", KEEPS, GIVES_BACK),
         ROOM_ONCE: (_DONE,),
-        PROMISED: ("Dispatch: OUTPUTS_FULL", TWO_SLOTS),
+        **{
+            short_beside(kind, reason): (_DONE, f"{kind.__name__}: {reason.name}", *needs)
+            for reason, (kinds, needs) in SHORT_BESIDE.items()
+            for kind in kinds
+        },
+        **{
+            until_delivered(kind): ("Deliver: done", f"{kind.__name__}: {reason.name}", TWO_SLOTS)
+            for kind, reason in UNTIL.items()
+        },
         EVICT_HELD: (_DONE, "Evict: done", _ENDS),
         IN_FLIGHT_ALREADY: ("Deliver: done",),
         LET_GO: ("Deliver: done", _ENDS),
@@ -625,7 +759,8 @@ KIT: Final = RungKit(
             "stops_meanwhile": stops_meanwhile,
             "begin_meanwhile": begin_meanwhile,
             "settled_meanwhile": settled_meanwhile,
-            "promised": promised,
+            "last_room": last_room,
+            "unsettled": unsettled,
             "idle_meanwhile": rarely(2, idle_meanwhile, "settled_meanwhile"),
             "meanwhile": meanwhile,
             "meanwhile_again": meanwhile,

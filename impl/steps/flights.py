@@ -53,7 +53,7 @@ def retire(setup: Setup, weights: Weights, state: State) -> Answer:
     """Do the oldest step that has not retired: write, and draw. What it draws is proposed."""
     geometry, held = setup.geometry, state.flights
     index = flights.next_to_retire(held)
-    status = first_refusal((index >= held.filled, Reason.NO_FLIGHT, held.filled, index + 1))
+    status = first_refusal((index >= held.filled, Reason.NO_FLIGHT, 0, 1))
     ok, step = accepted(status), flights.step_at(held, index)
     batch = _batch(setup, step.first, step.lens)
     dispatched = state._replace(pages=state.pages._replace(rows=step.rows))
@@ -71,7 +71,7 @@ def deliver(setup: Setup, weights: Weights, state: State) -> Answer:
     """Learn of the oldest step: commit its cells, make its tokens known, finish or queue; tidy."""
     geometry, held = setup.geometry, state.flights
     is_done = held.retired[0]
-    status = first_refusal((~is_done, Reason.NO_FLIGHT, held.filled, 1))
+    status = first_refusal((~is_done, Reason.NO_FLIGHT, 0, 1))
     ok, step = accepted(status), flights.step_at(held, jnp.int32(0))
     draws = ok & step.draws
     state = state._replace(

@@ -1,6 +1,7 @@
 """Requests served ahead of the device: the tokens of naive decoding at any lag, and none lost."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from test_interrupts import interrupted, moments
 from test_state_lost import Broken
 
 from conformance.numerics import llama
+from impl import ahead
 from impl.ahead import Ahead, AheadState
 from impl.engine import Engine, StateLost
 from impl.host import Host, Stalled
@@ -36,11 +38,14 @@ from spec.vocabulary import (
     LAG,
     CleanupMode,
     FinishReason,
+    Geometry,
     InvalidInput,
+    Params,
     Reason,
     Refused,
     Request,
     ResetMode,
+    default_limits,
 )
 
 INCREMENTAL: Final = SETUPS[CleanupMode.INCREMENTAL]
@@ -321,6 +326,104 @@ def test_a_request_that_the_device_refuses_goes_back_to_the_line() -> None:
     assert AheadState(waiting=(one,)) == server.state
     engine.free(0)
     assert alone(one) == results(server.generate([]))
+
+
+@pytest.mark.parametrize("lag", LAGS)
+def test_what_has_ended_is_let_go_with_a_step_that_is_refused(lag: int) -> None:
+    """The refused step is the last one that names its slot."""
+    sizes = Geometry(pages=4, page_size=2, slots=2, pages_per_seq=4)
+    engine = Engine(evolve(INCREMENTAL, geometry=sizes, limits=default_limits(sizes)))
+    (stop, *_), _ = naive.generate((1, 2), Params(max_new=1))
+    server = Ahead(engine, lag=lag)
+    server.submit(request(1, (1, 2), 6, stops=((stop,),)))
+    assert server.step()
+    engine.reserve(1)
+    for cells in ((0, 1), (2, 3), (4, 5)):  # someone else takes all other pages
+        engine.allocate([(1, at) for at in cells])
+    with suppress(Refused):
+        server.generate([])
+    engine.free(1)
+
+    served = [request(2, (3,) * 5, 3), request(3, (4,) * 5, 3)]
+    assert alone(*served).items() <= results(server.generate(served)).items()
+    assert () == server.state.held
+    assert_idle(engine)
+
+
+def test_requests_behind_one_that_is_refused_wait_in_their_order() -> None:
+    """Two have begun behind it, and go back to the line."""
+    engine = Engine(INCREMENTAL)
+    server, requests = Ahead(engine), [request(number, TEXT, 2) for number in (1, 2, 3)]
+    engine.reserve(0)
+    for one in requests:
+        server.submit(one)
+
+    with pytest.raises(Refused, match="SLOT_USED"):
+        server.generate([])
+
+    assert AheadState(waiting=tuple(requests)) == server.state
+
+
+def test_an_id_is_taken_while_its_output_is_owed() -> None:
+    """The sequence has ended, and its output was not read yet."""
+    server = Ahead(Engine(INCREMENTAL), lag=1)
+    for one in (request(1, (1,), 1), request(2, (2,), 6)):
+        server.submit(one)
+    while not server.state.owed:
+        assert server.step()
+
+    with pytest.raises(Refused, match="CHOICE_TAKEN"):
+        server.submit(request(1, (3,), 1))
+
+
+def test_what_someone_else_kept_from_the_cleanup_is_freed_when_it_is_in_the_way() -> None:
+    """With cleanup at the end, a sequence of someone else keeps what has ended in its slot."""
+    engine = Engine(SETUPS[CleanupMode.END])
+    server = Ahead(engine, lag=1)
+    server.submit(request(1, TEXT, 2))
+    assert server.step()
+    engine.reserve(3)
+    server.generate([])
+    engine.free(3)
+    server.submit(request(2, (1,), 2))
+
+    with pytest.raises(Refused, match="SLOT_USED"):
+        server.generate([])
+    assert alone(request(2, (1,), 2)) == results(server.generate([]))
+    assert_idle(engine)
+
+
+def test_a_reset_delivers_steps_of_someone_else() -> None:
+    """Also one that has not retired."""
+    engine = Engine(INCREMENTAL)
+    server = Ahead(engine)
+    server.submit(request(1, TEXT, 2))
+    assert server.step()
+    engine.reserve(3)
+    engine.assign(3, (1,), Params(max_new=2), request=9)
+    engine.dispatch([(3, 1)])
+
+    server.reset()
+
+    assert AheadState() == server.state
+    assert_idle(engine)
+    assert alone(*REQUESTS) == results(server.generate(REQUESTS))
+
+
+def test_an_error_between_device_and_host_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device has begun a step of which the host does not know: all is lost until a reset."""
+    server = Ahead(Engine(INCREMENTAL))
+    server.submit(REQUESTS[0])
+    monkeypatch.setattr(ahead, "launched", lambda *_: 1 // 0)
+
+    with pytest.raises(ZeroDivisionError):
+        server.step()
+    monkeypatch.undo()
+    with pytest.raises(StateLost):
+        server.step()
+
+    server.reset()
+    assert alone(*REQUESTS) == results(server.generate(REQUESTS))
 
 
 def test_a_step_that_someone_else_delivers_is_told() -> None:

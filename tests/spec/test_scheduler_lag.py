@@ -17,6 +17,7 @@ from spec.machines.actions import (
     Deliver,
     Dispatch,
     Enqueue,
+    Free,
     MixedRound,
     Preempt,
     Prefill,
@@ -126,6 +127,20 @@ def test_a_delivery_may_show_that_nobody_need_be_preempted() -> None:
     taken = turns.turn(2)
     assert [Deliver(), Deliver(), Dispatch(((0, 1),)), Retire()] == without_index(taken)
     assert (1,) == tuple(output.request for output in turns.state.outputs)
+
+
+def test_pages_that_a_stale_step_holds_are_not_free_for_a_request() -> None:
+    """The count of a page is 0, and a step in flight may still write there: nobody begins with it."""
+    both = Dispatch(((0, 3), (1, 3))), Dispatch(((0, 1), (1, 1)))
+    turns = begun(TWO, asking(0, (1, 1, 1)), asking(1, (2, 2, 2)), steps=both, round_tokens=8)
+    waits = scheduler.Job(asking(2, (3, 3, 3)), ((0, ()),))
+    turns.do(Free(1))
+    assert (2, 0) == tuple(map(pool.free_count, (turns.state.counts, turns.state.in_use)))
+
+    assert not scheduler._fits(FLYING, turns.state, waits)
+    for _ in both:
+        turns.do(Deliver())
+    assert scheduler._fits(FLYING, turns.state, waits)
 
 
 def full(**params: Any) -> Turns:
