@@ -25,6 +25,8 @@ from conformance.rungs.shared_generators import (
     begin_anew,
     cells_in,
     constant,
+    deliver_all,
+    first_queued,
     has_queued,
     has_used,
     named,
@@ -53,7 +55,7 @@ from spec.machines.actions import (
     Reserve,
     Round,
 )
-from spec.machines.pages import row_pages
+from spec.machines.pages import row_pages, used
 from spec.rung import Machine
 from spec.state import State
 from spec.vocabulary import Geometry, Limits, Params, Reason, Request, Tokens
@@ -95,9 +97,14 @@ def _queue_for_some(session: Session, digits: Digits, live: list[int], most: int
 def wide_round(session: Session, drawn: int) -> Step:
     """A round or the loop, with as many tokens queued as a round takes, or one less or more.
 
-    Before it, mostly a request begins whose row has room for many.
+    Before it, mostly a request begins whose row has room for many. What would keep a round from
+    being done is delivered or freed.
     """
     digits, sizes = Digits(drawn), session.state.geometry
+    deliver_all(session)
+    for slot in session.state.live:
+        if not _goes_on(session.state, slot):
+            session.take(Free(slot))
     if digits.below(3):
         params = Params(max_new=sizes.max_len - 1)
         begun = Prefill((Request(id=session.next_id(), prompt=(0,), params=params),))
@@ -105,10 +112,17 @@ def wide_round(session: Session, drawn: int) -> Step:
         session.take(begun)
     live = [slot for slot in session.state.live if session.state.details[slot]]
     if live:
-        wanted = session.state.limits.round_tokens + digits.one_of((0, 1, -1))
+        wanted = session.state.limits.round_tokens + digits.one_of((0, 1, 1, -1))
         _queue_for_some(session, digits, live, min(wanted, session.state.limits.queue))
     make_room(session, Round(), digits)
     return ROUND(session, digits.below(3))
+
+
+def _goes_on(state: State, slot: int) -> bool:
+    """Whether a round could be done with the queued tokens of a slot."""
+    sequence = used(state, slot)
+    first = first_queued(state, slot, sequence.allocated)
+    return sequence.settled and not state.proposed[slot] and first == sequence.allocated
 
 
 def purge(state: State, drawn: int) -> Purge:

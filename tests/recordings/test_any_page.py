@@ -73,7 +73,7 @@ def test_pages_of_other_numbers_are_legal_under_that_policy_alone(
 def test_our_engine_with_pages_of_other_numbers_is_legal(tmp_path: Path) -> None:
     """Its rounds, drafts, hits and evictions among them; these sizes have no window."""
     engine = ours.make(SIZES, default_limits(SIZES), CleanupMode.INCREMENTAL)
-    path = renamed(recorded(tmp_path / "r.jsonl", engine, "scheduling", 6, 400), 6)
+    path = renamed(recorded(tmp_path / "r.jsonl", engine, "scheduling", 6, 600), 6)
     outcome = validate(path)
 
     assert outcome.found is None

@@ -132,7 +132,7 @@ def test_a_delivery_may_show_that_nobody_need_be_preempted() -> None:
 def test_pages_that_a_stale_step_holds_are_not_free_for_a_request() -> None:
     """Its count is 0, and a step in flight may still write there: nobody begins with it."""
     both = Dispatch(((0, 3),)), Dispatch(((0, 1),))
-    turns = begun(TWO, asking(0, (1, 1, 1)), steps=both)
+    turns = begun(TWO, asking(0, (1, 1, 1)), steps=both, round_tokens=8)
     waits = scheduler.Job(asking(1, (3,) * 5), ((0, ()),))
     turns.do(Free(0))
     assert (4, 2) == tuple(map(pool.free_count, (turns.state.counts, turns.state.in_use)))
