@@ -158,7 +158,8 @@ engine-vllm: .venv-vllm/.done ## rerun the known finding in the core of vLLM v1,
 	$(call check_engine,vllm,vllm,make_caching_written)
 	$(call still_fails,vllm,vllm,make_caching)
 	for made in $(SCHEDULERS); do $(PLANS):$$made || exit $$?; done
-	$(PLANS):make_priority || test $$? -eq 1 # the known finding, met or not
+	for made in make_priority make_priority_async; do $(PLANS):$$made || \
+	  test $$? -eq 1 || exit $$?; done # the known finding, met or not
 
 engine-vllm-release: export VLLM_LOGGING_LEVEL = ERROR
 engine-vllm-release: export KVSPEC_ANY_VLLM = 1
@@ -166,7 +167,7 @@ engine-vllm-release: .venv-vllm/.done ## drive the scheduler of an older release
 	test -d .venv-vllm/$(VLLM) || VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$(VLLM) \
 	  .venv-vllm/bin/python -m pip install --quiet --no-deps --no-build-isolation --no-binary vllm-tpu \
 	  --target .venv-vllm/$(VLLM) vllm-tpu==$(VLLM) gguf==0.19.0 einops==0.8.2
-	ended=0; for made in $(SCHEDULERS) make_priority; do PYTHONPATH=.venv-vllm/$(VLLM) \
+	ended=0; for made in $(SCHEDULERS) make_priority make_priority_async; do PYTHONPATH=.venv-vllm/$(VLLM) \
 	  .venv-vllm/bin/python -m conformance.harnesses.plans --seconds $(ENGINE_SECONDS) --seed 1 \
 	  $(addprefix --without ,$(WITHOUT)) conformance.harnesses.vllm_scheduler:$$made || ended=$$?; done; exit $$ended
 

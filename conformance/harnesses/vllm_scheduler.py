@@ -102,6 +102,11 @@ def make_priority() -> "Scheduler":
     return Scheduler(FULL, lag=0, policy="priority")
 
 
+def make_priority_async() -> "Scheduler":
+    """The same, which plans a step while the last one is open."""
+    return Scheduler(FULL, lag=1, policy="priority")
+
+
 def make_drafts() -> "Scheduler":
     """The first one, which tries drafts that a proposer without layers of its own makes."""
     return Scheduler(FULL, lag=0, drafts=DRAFTS)

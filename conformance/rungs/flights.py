@@ -238,11 +238,14 @@ def _last_queued(session: Session, digits: Digits) -> Step | None:
     last = digits.one_of(asked)
     if not isinstance(last, Dispatch):
         session.take(Enqueue(other, digits.below(ALPHABET)))
-    while len(session.state.queue) + 1 < min(MOST_QUEUED, session.state.limits.queue):
+    beside = [slot for slot in used_slots(session.state) if slot not in begun]
+    if isinstance(last, act.Clone) and not session.state.unused_slots and beside:
+        session.take(Free(beside[0]))
+    room = session.state.limits.queue - len(session.state.queue) - 1
+    for _ in range(min(MOST_QUEUED, room)):
         more = Enqueue(filler, digits.below(ALPHABET))
-        if not session.is_done(more):
-            break
-        session.take(more)
+        if session.is_done(more):
+            session.take(more)
     session.take(Dispatch(((draws, 1),)))
     return last
 
@@ -259,12 +262,12 @@ def _last_output(session: Session, digits: Digits) -> Step | None:
 
 
 def _last_step(session: Session, digits: Digits) -> Step | None:
-    longest = session.state.geometry.max_len - 1
-    for slot in _begun_together(session, digits, 1, max_new=longest):
-        for _ in range(LAG + 1):
-            session.take(Dispatch(((slot, 1),)))
-        return Dispatch(((slot, 1),))
-    return None
+    slot = _begun(session, digits, (0,), max_new=session.state.geometry.max_len - 1)
+    if slot is None:
+        return None
+    for _ in range(LAG + 1):
+        session.take(Dispatch(((slot, 1),)))
+    return Dispatch(((slot, 1),))
 
 
 def unsettled(session: Session, drawn: int) -> Step:
