@@ -15,6 +15,7 @@ from conformance.recordings.format import FIELDS, VERSION, Header, profile_of, s
 from conformance.recordings.required import EVERYTHING, NOTHING
 from conformance.rungs.chunks import BESIDE, SEVERAL
 from conformance.rungs.coverage import Coverage, offered_by
+from conformance.rungs.flights import SHORT_BESIDE, short_beside
 from conformance.rungs.pages import FULL, PAGE_REUSED, REFUSED
 from conformance.rungs.sharing import SHARED
 from spec import ladder
@@ -225,7 +226,10 @@ QUEUEING = ("Admit", "Clone", "Dispatch", "Enqueue", "Prefill", "Propose")
 LESS_DRAWN = "round that draws for as many as the outputs have room for, and packs more"
 WITHOUT = {
     ("queue", 1): {LESS_DRAWN},
-    ("queue", 30): {f"{name}: QUEUE_FULL" for name in QUEUEING},
+    ("queue", 30): {
+        *(f"{name}: QUEUE_FULL" for name in QUEUEING),
+        *(short_beside(kind, Reason.QUEUE_FULL) for kind in SHORT_BESIDE[Reason.QUEUE_FULL][0]),
+    },
     ("round_tokens", 1): {BESIDE, SEVERAL},
     ("round_tokens", 30): {LESS_DRAWN, "MixedRound: BATCH_WIDTH", "Dispatch: BATCH_WIDTH"},
 }
