@@ -47,14 +47,25 @@ from spec.vocabulary import Geometry, Limits, Params, Request
 
 def preempt(session: Session, drawn: int) -> Preempt:
     """A request with a choice that goes on, often beside a finished one that keeps its slot; rarely
-    a request that has ended, or of which nothing is left.
+    a request that has ended, or of which nothing is left, or the one with the smallest id.
     """
     digits, state = Digits(drawn), session.state
+    if digits.rarely(8):
+        return _first_of_all(session)
     live, kept = _live(state), {detail_of(state, slot).request for slot in state.finished}
     names = digits.one_of(([one for one in live if one in kept], live, sorted(kept)))
     if not (names or live) or digits.rarely(8):
         return Preempt(name_of(state, digits, session.next_id()))
     return Preempt(digits.one_of(names or live))
+
+
+def _first_of_all(session: Session) -> Preempt:
+    """The request 0, which begins before if there is a slot."""
+    if session.state.unused_slots:
+        slot = session.state.unused_slots[0]
+        session.take(Reserve(slot))
+        session.take(Assign(slot, (0,), Params(max_new=1), 0))
+    return Preempt(0)
 
 
 def replay(session: Session, drawn: int) -> Replay:
