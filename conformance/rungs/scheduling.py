@@ -122,7 +122,8 @@ def _goes_on(state: State, slot: int) -> bool:
     """Whether a round could be done with the queued tokens of a slot."""
     sequence = used(state, slot)
     first = first_queued(state, slot, sequence.allocated)
-    return sequence.settled and not state.proposed[slot] and first == sequence.allocated
+    drafts = any(state.proposed[slot : slot + 1])  # there are none without the rung rollback
+    return sequence.settled and not drafts and first == sequence.allocated
 
 
 def purge(state: State, drawn: int) -> Purge:
