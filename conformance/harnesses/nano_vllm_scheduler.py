@@ -24,6 +24,7 @@ from typing import Any, Final
 from conformance.engines import drift, parents
 from conformance.harnesses.planned import Drawn, Finished, Group, Key, Plan, Row
 from conformance.harnesses.plans import ABORT, FORGET
+from conformance.harnesses.workloads import Broken
 from spec.vocabulary import FinishReason, InvalidInput, Request, Tokens
 
 PACKAGE: Final = "nano-vllm"
@@ -119,6 +120,8 @@ class Scheduler:
                 key = manager.compute_hash(list(text[end - SIZE : end]), key)
                 known[key] = text[:end]
         for key, block in manager.hash_to_block_id.items():
+            if key not in known:
+                raise Broken("PC", f"page {block} is published under a key of no request's text")
             found[block] = 0, 0, known[key]
         return found
 
@@ -143,7 +146,10 @@ class Scheduler:
 
 def _lacking(kind: str, seen: object) -> InvalidInput:
     return InvalidInput(
-        f"{kind} of nano-vllm", seen=seen, allowed="no such call", remedy=f"Pass --without {kind}."
+        f"{kind} of nano-vllm",
+        seen=seen,
+        allowed="no such call",
+        remedy="Ask a scheduler for nothing that it lacks.",
     )
 
 

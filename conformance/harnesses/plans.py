@@ -43,7 +43,7 @@ from conformance.harnesses.planned import (
     next_token,
 )
 from conformance.harnesses.search import Search, lacking
-from conformance.harnesses.workloads import COMMON, Broken
+from conformance.harnesses.workloads import COMMON, Broken, alone
 from conformance.verdict import Verdict
 from spec.machines import naive
 from spec.vocabulary import FinishReason, InvalidInput, Params, Request, Tokens
@@ -290,7 +290,7 @@ class Run:
         self.ended.add(request)
         room = self.engine.max_len - len(asked.prompt)
         params = evolve(asked.params, max_new=min(asked.params.max_new, room))
-        right = Finished(*_alone(asked.prompt, params))
+        right = _right(asked.prompt, params)
         if finished != right:
             raise Broken("ALONE", f"request {request} has {finished}, should have {right}")
         stopped = right.reason is FinishReason.STOP
@@ -329,14 +329,12 @@ class Run:
             self.seen["a page begun by rejected drafts"] += begun
 
 
-def _alone(prompt: Tokens, params: Params) -> tuple[Tokens, FinishReason]:
-    """As `naive.generate`, which computes each prefix anew."""
-    text = prompt
-    while True:
-        text = (*text, next_token(text))
-        reason = naive.finish(text[len(prompt) :], params)
-        if reason is not None:
-            return text[len(prompt) :], reason
+def _right(prompt: Tokens, params: Params) -> Finished:
+    """How a request ends that is served alone."""
+    tokens = alone(next_token, prompt, params) or ()
+    reason = naive.finish(tokens, params)
+    assert reason is not None, "the integer model has a next token of every text"
+    return Finished(tokens, reason)
 
 
 def play(engine: Schedules, history: History, seen: Counter[str]) -> None:
@@ -378,7 +376,7 @@ def arrivals(draw: st.DrawFn, engine: Schedules) -> Arrive:
     new = draw(st.sampled_from([*_lengths(size, room), room, room + 1 + size]))
     params = Params(max_new=new)
     if draw(st.integers(0, 3)) == 0 and engine.stops:
-        answer, _ = naive.generate(prompt, evolve(params, max_new=min(new, room)))
+        answer = _right(prompt, evolve(params, max_new=min(new, room))).tokens
         stops = draw(
             st.lists(st.sampled_from(answer), min_size=1, max_size=engine.stops, unique=True)
         )

@@ -95,7 +95,11 @@ def play(engine: Generates, history: History, seen: Counter[str]) -> None:
 def _kept(engine: Generates, request: Request, seen: Counter[str]) -> bool:
     met = engine.meets(request)
     if met is None and not unfit(engine, request):
-        met = None if alone(engine, request.prompt, request.params) is not None else "near tie"
+        met = (
+            None
+            if alone(engine.next_token, request.prompt, request.params) is not None
+            else "near tie"
+        )
     if met is not None:
         seen[f"left out: {met}"] += 1
     return met is None
@@ -141,7 +145,7 @@ def _judge(engine: Generates, requests: Sequence[Request], answers: Answers) -> 
     if [len(choices) for choices in answers] != [one.n_generations for one in requests]:
         raise Broken("OUT", f"choices: {[len(choices) for choices in answers]}")
     for request, choices in zip(requests, answers, strict=True):
-        right = alone(engine, request.prompt, request.params)
+        right = alone(engine.next_token, request.prompt, request.params)
         for choice, tokens in enumerate(choices):
             where = f"request {request.id}, choice {choice}"
             if not tokens:

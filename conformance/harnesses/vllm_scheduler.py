@@ -58,6 +58,9 @@ CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_SCHEDULER}:Scheduler.reset_prefix_cache": (
         "self", "reset_running_requests", "reset_connector",
     ),
+    f"{_SCHEDULER}:Scheduler.update_draft_token_ids": ("self", "draft_token_ids"),
+    f"{_UTILS}:get_block_hash": ("key",),
+    f"{_UTILS}:get_group_id": ("key",),
 }  # fmt: skip
 """The calls, with the parameters of vllm-tpu 0.32.0."""
 
@@ -241,9 +244,12 @@ class Scheduler:
                     self._keys[key] = context, tuple(asked.all_token_ids[: (at + 1) * SIZE])
         found = dict[int, Key]()
         for block in self.scheduler.kv_cache_manager.block_pool.blocks[1:]:
-            if block.block_hash is not None:
-                key = self._keys[self._hash_of(block.block_hash)]
-                found[block.block_id - 1] = self._group_of(block.block_hash), *key
+            if block.block_hash is None:
+                continue
+            page, key = block.block_id - 1, self._hash_of(block.block_hash)
+            if key not in self._keys:
+                raise Broken("PC", f"page {page} is published under a hash of no request's text")
+            found[page] = self._group_of(block.block_hash), *self._keys[key]
         return found
 
     def forget(self, *, preempts: bool) -> bool:

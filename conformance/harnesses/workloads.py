@@ -4,7 +4,7 @@ Prompts end around page boundaries, begin alike, and have several choices; stop 
 from the request's own answer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from attrs import evolve, frozen
@@ -86,11 +86,13 @@ class Call:
 History = tuple[Call, ...]
 
 
-def alone(engine: Generates, prompt: Tokens, params: Params) -> Tokens | None:
-    """The naive generation of one request; None if the best two scores of a token nearly tie."""
+def alone(
+    next_token: Callable[[Tokens], int | None], prompt: Tokens, params: Params
+) -> Tokens | None:
+    """The naive generation of one request; None if there is no next token, as where scores tie."""
     text = prompt
     while naive.finish(text[len(prompt) :], params) is None:
-        token = engine.next_token(text)
+        token = next_token(text)
         if token is None:
             return None
         text = (*text, token)
@@ -131,7 +133,7 @@ def _lengths(size: int, most: int) -> list[int]:
 
 def _stop(engine: Generates, prompt: Tokens, new: int) -> st.SearchStrategy[Tokens]:
     """A part of the answer; it may begin with the last token of the prompt."""
-    answer = alone(engine, prompt, Params(max_new=new)) or (0,)
+    answer = alone(engine.next_token, prompt, Params(max_new=new)) or (0,)
     text = (prompt[-1], *answer)
     parts = st.tuples(st.integers(0, len(answer)), st.integers(1, engine.limits.stop_len))
     return parts.map(lambda part: text[part[0] : part[0] + part[1]])

@@ -256,9 +256,10 @@ def _last_output(session: Session, digits: Digits) -> Step | None:
         _end_one(session, digits)
     most = min(3, state.geometry.max_len - 1)
     slots = _begun_together(session, digits, 2, max_new=most)
-    for slot in slots[:1]:
-        session.take(Dispatch(((slot, 1),)))
-    return Dispatch(((digits.one_of(slots), 1),)) if slots else None
+    if not slots:
+        return None
+    session.take(Dispatch(((slots[0], 1),)))
+    return Dispatch(((digits.one_of(slots), 1),))
 
 
 def _last_step(session: Session, digits: Digits) -> Step | None:
@@ -695,7 +696,8 @@ SHORT_BESIDE: Final[Mapping[Reason, tuple[tuple[type, ...], tuple[str, ...]]]] =
 }
 """The actions that can lack what steps in flight have, by what they lack; what else that needs.
 
-A clone can lack a page as well: that takes more slots than most sizes have.
+A clone can lack a page as well, which takes more slots than most sizes have, and so can a prompt
+whose pages are reserved.
 """
 UNTIL: Final[Mapping[type, Reason]] = {
     act.Share: Reason.NOT_COMMON,
