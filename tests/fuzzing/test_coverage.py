@@ -648,7 +648,7 @@ def test_a_rare_outcome_is_required_of_a_long_run() -> None:
         [
             (act.Clone, Reason.SLOT_FINISHED, 0),
             (act.Write, Reason.SLOT_UNUSED, 0),
-            (act.Submit, Reason.STOPS, 0),
+            (act.Submit, Reason.STOPS, 1),
         ],
     ),
 )
