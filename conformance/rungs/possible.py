@@ -441,6 +441,8 @@ def _is_again(one: Kind, other: Kind) -> bool:
 def _follows(first: Outcome, then: Outcome, words: Collection[str]) -> bool:
     """Whether no fact rules out that an outcome comes right after another."""
     has, lacks = _after(first)
+    if FREED in has and "Dispatch" not in words:
+        has |= {FREE}
     asks, rules_out = _facts_of(then)
     has, lacks = has | asks, lacks | rules_out
     return has.isdisjoint(lacks) and (
@@ -451,8 +453,8 @@ def _follows(first: Outcome, then: Outcome, words: Collection[str]) -> bool:
 def _slots(has: Collection[str]) -> int:
     """The fewest slots with which a state has these facts.
 
-    A slot that was freed may be one that a step in flight holds. One of a step that was delivered
-    had a prompt.
+    A slot that was freed may be one that a step in flight holds, if the engine has any. One of a
+    step that was delivered had a prompt.
     """
     prompt = any(fact in has for fact in _PROMPTS)
     in_flight = not _STAYS.isdisjoint(has)

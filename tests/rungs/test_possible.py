@@ -139,10 +139,15 @@ def explored(
     sizes: Geometry,
     cleanup: CleanupMode,
     capacity: Capacity = STANDARD,
+    guarded: frozenset[Reason] = frozenset(),
 ) -> tuple[Profile, set[Outcome], set[Pair]]:
-    """Every outcome of an engine with these actions, and every pair of steps."""
+    """Every outcome of an engine with these actions, and every pair of steps.
+
+    guarded: reasons for which no action is tried.
+    """
     limits = evolve(default_limits(sizes), round_tokens=max(2, sizes.slots))
     profile = SpecEngine(sizes, limits, cleanup, capacity=capacity, actions=kinds).profile
+    profile = evolve(profile, guarded=guarded)
     machine = profile.machine
     alphabet = [move for kind in kinds for move in moves(sizes, kind)]
     first = machine.initial(sizes, limits, cleanup, capacity)
@@ -154,6 +159,8 @@ def explored(
         after[state] = set()
         for action in alphabet:
             then, reasons = _taken(machine, state, action)
+            if not guarded.isdisjoint(reasons):
+                continue
             if not reasons or len(reasons) == 1:
                 found |= {Outcome(type(action), reason) for reason in reasons or (None,)}
             kind = Kind(type(action), bool(reasons))
@@ -284,6 +291,20 @@ def test_a_history_shows_each_thing_that_is_called_possible(
 
     assert [] == sorted(map(str, {*outcomes} - found))
     assert [] == sorted(map(as_item, pairs - after))
+
+
+@pytest.mark.parametrize("kinds", [TABLE, CLONES])
+def test_guards_above_the_engine_leave_each_thing_that_is_called_possible(
+    kinds: frozenset[type],
+) -> None:
+    """Of most engines the layer above rules out all but a lack of slots and of pages."""
+    guarded = frozenset(Reason) - {Reason.NO_FREE_SLOT, Reason.OUT_OF_PAGES}
+    sizes = small(pages=2, page_size=1, slots=2, pages_per_seq=3)
+    profile, found, after = explored(kinds, sizes, CleanupMode.NONE, guarded=guarded)
+    outcomes, pairs = possible_at(profile)
+
+    assert {*outcomes} == found
+    assert pairs == after
 
 
 @pytest.mark.parametrize("sizes", RINGED)
