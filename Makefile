@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test deep fuzz replay refine plant mutants guards histories hostile kernel grid compare bench peers cross-check \
-  preempt preempt-azure preempt-mooncake \
+  ahead preempt preempt-azure preempt-mooncake \
   preempted-azure-first preempted-azure-rest preempted-mooncake-first preempted-mooncake-rest \
   recording actions docs type lint lock clean trace engine-levanter engine-levanter-2025 finding-levanter \
   finding-levanter-2025 \
@@ -75,6 +75,10 @@ replay: trace $(STAMP) ## run a trace through engine and specification: TRACE=fi
 	$(BIN)/kvspec replay "$(TRACE)" --format "$(FORMAT)"
 
 preempt: preempt-azure preempt-mooncake ## serve both traces in pools so small that requests are preempted: AZURE=file MOONCAKE=file LAG=steps in flight
+
+ahead: $(STAMP) ## serve both traces with a host that does not wait, at each lag: AZURE=file MOONCAKE=file
+	$(BIN)/python -m conformance.benchmarks.ahead_traffic "$(AZURE)"
+	$(BIN)/python -m conformance.benchmarks.ahead_traffic "$(MOONCAKE)" --format mooncake --new-tokens-divided-by 64
 
 # Each trace in two halves at once, each of which begins with an empty pool.
 preempt-azure preempt-mooncake: preempt-%: $(STAMP) | .kvspec
