@@ -30,6 +30,7 @@ from conformance.kernels.kernel_under_test import Subject
 from conformance.kernels.pallas import Copy, Ref
 from conformance.numerics.oracle import Floats
 from conformance.runtime.unoptimised import compiler_options
+from impl.cache import rows
 
 CHIP: Final = "v5e"
 """The chip for a kernel that takes one; the interpreter models none in particular."""
@@ -96,15 +97,15 @@ def attend(
 
     new: K and V of new cells by name, if the kernel writes them. cores: that work in parallel.
     """
-    given = _given(sizes, arrays)
+    given = _given(subject, sizes, arrays)
     operands = {name: jnp.asarray(cells) for name, cells in new.items()}
     out, pool, outside = None, None, []
     with printed() as lines:
         try:
             with promises.checked(), pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
-                found = subject.call(*given, options=sizes.options, **told(own), **operands)
+                found = subject.call(*given, options=sizes.options, **told(sizes, own), **operands)
                 if operands:
-                    found, pool = _pair(found, given[1])
+                    found, pool = _pair(subject, sizes, found, given[1])
                 out = np.asarray(found).astype(np.float64)
                 if out.shape != arrays.q.shape:
                     raise ValueError(f"the answer has the shape {out.shape}, not {arrays.q.shape}")
@@ -122,14 +123,19 @@ def attend(
     return Answer(out, tuple(outside + heard), pool)
 
 
-def _pair(found: object, given: jax.Array) -> tuple[object, Numbers]:
-    """An answer, and a pool like the given one. Raises ValueError."""
+def _pair(
+    subject: Subject, sizes: Sizes, found: object, given: jax.Array
+) -> tuple[object, Numbers]:
+    """An answer, and the pool of the bench. Raises ValueError for a pool unlike the given one."""
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise ValueError("given new cells, it does not return its answer and the pool")
-    pool = np.asarray(found[1])
+    answer, pool = found[0], np.asarray(found[1])
     if (pool.shape, pool.dtype) != (given.shape, given.dtype):
         raise ValueError(f"the pool comes back as {pool.dtype}{list(pool.shape)}")
-    return found[0], pool
+    if not subject.of_rows:
+        return answer, pool
+    _, heads, width = sizes.heads
+    return answer, np.asarray(rows.interleaved(jnp.asarray(pool), kv_heads=heads, head_dim=width))
 
 
 def cores(
@@ -159,20 +165,21 @@ def program(
     plain = evolve(subject, function=subject.uncompiled or subject.function)
 
     def call(*given: jax.Array) -> object:
-        return plain.call(*given, options=sizes.options, **told(own), **new)
+        return plain.call(*given, options=sizes.options, **told(sizes, own), **new)
 
-    return jax.make_jaxpr(call)(*_given(sizes, arrays))
-
-
-def told(own: Own) -> Own:
-    """Add the default chip to a kernel's own arguments, unless one is given."""
-    return {"chip": CHIP, **own}
+    return jax.make_jaxpr(call)(*_given(subject, sizes, arrays))
 
 
-def _given(sizes: Sizes, arrays: Arrays) -> list[jax.Array]:
-    """The arrays in the dtypes of the batch."""
+def told(sizes: Sizes, own: Own) -> Own:
+    """Add the page size, and the default chip unless one is given, to a kernel's own arguments."""
+    return {"chip": CHIP, "page_size": sizes.page_size, **own}
+
+
+def _given(subject: Subject, sizes: Sizes, arrays: Arrays) -> list[jax.Array]:
+    """The arrays in the dtypes of the batch, the pool in the shape that the kernel takes."""
     q = jnp.asarray(arrays.q).astype(sizes.kinds[0])
     pool = jnp.asarray(arrays.kv_pages).astype(sizes.kinds[1])
+    pool = rows.of(pool) if subject.of_rows else pool
     return [q, pool, *map(jnp.asarray, list(arrays)[2:])]
 
 

@@ -35,6 +35,12 @@ APPENDING: Final = {
 NEW_CELLS: Final = ("keys", "values")
 """By these names a function takes K and V of the queries' own tokens; it then returns the pool too.
 """
+TOLD: Final = ("chip", "page_size")
+"""What a function receives if it has such a parameter."""
+WRAPPED: Final = frozenset({KNOWN["tpu-inference"]})
+"""Our wrappers: each brings the pool into the shape of its kernel at every call."""
+OF_ROWS: Final = frozenset({KNOWN[OURS], APPENDING[OURS]})
+"""Functions that take the pool in the shape of `impl.cache.rows`."""
 DESTINATIONS: Final = "destinations"
 """By this name our own functions take the cells of these tokens."""
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -51,14 +57,17 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 class Subject:
     """One function. names: for each supported option, the function's name of it.
 
-    told_chip: whether it takes `chip`, the name of the target chip. uncompiled: what can be traced,
+    told: those of TOLD that it takes. of_rows: whether its pool has the shape of
+    `impl.cache.rows`. is_wrapped: whether it is one of WRAPPED. uncompiled: what can be traced,
     where that is another function.
     """
 
     name: str
     function: Callable[..., object]
     names: Mapping[str, str]
-    told_chip: bool
+    told: frozenset[str] = frozenset()
+    of_rows: bool = False
+    is_wrapped: bool = False
     uncompiled: Callable[..., object] | None = None
 
     def lacks(self, options: Options) -> list[str]:
@@ -68,10 +77,12 @@ class Subject:
     def call(self, *arrays: object, options: Options, **own: object) -> object:
         """The answer [T, q_heads, head_dim].
 
-        own: arguments of its own, such as blocks, and `chip`, passed on if it takes one.
+        arrays: with the pool as it takes it. own: arguments of its own, such as blocks, and those
+        of TOLD, which are passed on if it takes them.
         """
         asked = {self.names[name]: value for name, value in options.items()}
-        told = {name: value for name, value in own.items() if name != "chip" or self.told_chip}
+        left_out = {*TOLD} - self.told
+        told = {name: value for name, value in own.items() if name not in left_out}
         return self.function(*arrays, **asked, **told)
 
     @property
@@ -129,7 +140,10 @@ def _found(name: str, where: str) -> Subject:
     names = {ours: theirs for ours, every in OPTIONS.items() for theirs in every if theirs in takes}
     if anything:
         names = {ours: ours for ours in OPTIONS} | names
-    return Subject(name, function, names, "chip" in takes)
+    told = frozenset(TOLD).intersection(takes)
+    return Subject(
+        name, function, names, told, of_rows=where in OF_ROWS, is_wrapped=where in WRAPPED
+    )
 
 
 def _unusable(name: str, allowed: str, why: object) -> InvalidInput:

@@ -46,6 +46,7 @@ After = Callable[[Flow, Fetch], Fetch]
 StartPage = Callable[[Flow, Fetch, Array, Array], None]
 Seen = Callable[[Shape, Array, Span, Array, int], Array]
 Whole = Callable[[Shape, Array, Span], tuple[Array, Array]]
+Blanked = Callable[[Shape, Array, Array, Array], Array]
 Fold = Callable[[Ref, Ref], object]
 """Another place in a pair of buffers, from the pair and the place that is asked for."""
 
@@ -287,11 +288,11 @@ def _two_registers(right: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def _in_first_buffers(
-    right: Callable[[decode.Work, Array], cells.Words],
-) -> Callable[[decode.Work, Array], cells.Words]:
+    right: Callable[[decode.Work, Array], Array],
+) -> Callable[[decode.Work, Array], Array]:
     """Steps of decoding take the cells of the steps whose buffers of scores they reuse."""
 
-    def wrong(self: decode.Work, index: Array) -> cells.Words:
+    def wrong(self: decode.Work, index: Array) -> Array:
         return right(self, lax.rem(index, decode.BUFFERS))
 
     return wrong
@@ -315,8 +316,7 @@ def _other_heads(
     def wrong(self: decode.Work, shape: Shape, /, *rest: P.args, **named: P.kwargs) -> None:
         right(self, shape, *rest, **named)
         like = (shape.q_heads, self.count)
-        place = cells.place(shape, lax.broadcasted_iota(jnp.int32, like, 1), self.count)
-        _, head = cells.divide(place, shape.kv_heads)
+        _, head = cells.divide(lax.broadcasted_iota(jnp.int32, like, 1), shape.kv_heads)
         _, row = cells.divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.kv_heads)
         self.own = head == row
 
@@ -441,16 +441,12 @@ def _whole_block(right: Bounds) -> Callable[[Flow, Fetch], tuple[Array, int]]:
     return lambda self, fetch: (right(self, fetch)[0], self.shape.blocks.q_rows)
 
 
-def _not_blanked(
-    _right: Callable[[Array, int, Array, Array], Array],
-) -> Callable[[Array, int, Array, Array], Array]:
-    return lambda words, *_: words
+def _not_blanked(_right: Blanked) -> Blanked:
+    return lambda _shape, held, *_: held
 
 
-def _kept_by_words(
-    right: Callable[[Array, Array, Array, int], Array],
-) -> Callable[[Array, Array, Array, int], Array]:
-    return lambda cell, *by: right(cell & ~1, *by)
+def _kept_by_words(right: Blanked) -> Blanked:
+    return lambda shape, row, *by: right(shape, row & ~1, *by)
 
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
@@ -576,7 +572,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "seen with planned block sizes alone", decode, "by_lane", _two_registers, variant=2
     ),
     "steps past the buffers": Mutant(
-        "the cells of earlier steps", decode.Work, "_load", _in_first_buffers, sizes=LONG, variant=1
+        "the cells of earlier steps",
+        decode.Work,
+        "_start",
+        _in_first_buffers,
+        sizes=LONG,
+        variant=1,
     ),
     "heads in turn": Mutant("query heads grouped wrongly", decode.Work, "__init__", _other_heads),
     "V for K": Mutant("K and V change places", cells, "keys", lambda _right: cells.values),
@@ -584,7 +585,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "V of a dead cell in a live one's word": Mutant(
         "NaN times 0",
         cells,
-        "_kept",
+        "_inside",
         _kept_by_words,
         sizes=SCALED,
     ),

@@ -37,7 +37,7 @@ DATA = (
 held = np.load(io.BytesIO(zlib.decompress(base64.b85decode(DATA))))
 arrays = [
     jnp.asarray(held["q"]).astype("{q_kind}"),
-    jnp.asarray(held["kv_pages"]).astype("{kv_kind}"),
+    {held_as}(jnp.asarray(held["kv_pages"]).astype("{kv_kind}")),
     *(jnp.asarray(held[name]) for name in ("kv_lens", "page_indices", "cu_q_lens", "num_seqs")),
 ]
 interpreter = pltpu.InterpretParams(
@@ -66,17 +66,20 @@ def source(job: Job, batch: Batch, what: str) -> str:
     held = dict(zip(names, arrays, strict=True))
     held |= {"answer": right.answer[:rows], "bound": right.bound[:rows]}
     asked = {found.names[name]: value for name, value in sizes.options.items()}
-    told = {"chip": CHIP} if found.told_chip else {}
+    known = {"chip": CHIP, "page_size": sizes.page_size}
+    told = {name: value for name, value in known.items() if name in found.told}
     own = variants(job.kernel, sizes)[job.variant][0]
     module, _, function = kernel_under_test.KNOWN.get(job.kernel, job.kernel).partition(":")
-    blocks = "from impl.attention.tpu.shape import Blocks\n"
+    imports = "from impl.attention.tpu.shape import Blocks\n" if "blocks" in own else ""
+    imports += "from impl.cache import rows\n" if found.of_rows else ""
     return FILE.format(
         kernel=f"{module}.{function}",
         what=what,
         lens=list(batch.lens),
         module=module,
         function=function,
-        imports=blocks if "blocks" in own else "",
+        imports=imports,
+        held_as="rows.of" if found.of_rows else "",
         data="\n".join(f'    "{line}"' for line in _lines(_packed(held))),
         q_kind=sizes.kinds[0],
         kv_kind=sizes.kinds[1],

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from impl.attention import places, reference
 from impl.attention.interface import check_new, check_shapes
-from impl.cache import paged
+from impl.cache import paged, rows
 
 
 def append_and_attend(
@@ -23,6 +23,7 @@ def append_and_attend(
     keys: Array,
     values: Array,
     destinations: Array | None = None,
+    page_size: int | None = None,
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
@@ -40,16 +41,18 @@ def append_and_attend(
     is changed in place. The other arguments and errors are those of
     `reference.ragged_paged_attention`.
     """
-    check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
-    check_new(keys, values, destinations, q, kv_pages)
     arrays = (kv_lens, page_indices, cu_q_lens, num_seqs)
+    sizes = check_shapes(q, kv_pages, *arrays[:3], jnp.shape(num_seqs), page_size=page_size)
+    check_new(keys, values, destinations, q, kv_pages, sizes.kv_heads)
     if destinations is None:
-        destinations = places.of(kv_pages, *arrays, tokens=q.shape[0])
-    pool = paged.write(kv_pages, destinations, keys, values)
+        destinations = places.of(sizes, *arrays, tokens=q.shape[0])
+    write = rows.write if kv_pages.ndim == 3 else paged.write
+    pool = write(kv_pages, destinations, keys, values)
     out = reference.ragged_paged_attention(
         q,
         pool,
         *arrays,
+        page_size=page_size,
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,

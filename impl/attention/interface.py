@@ -2,11 +2,23 @@
 
 from typing import Final
 
+from attrs import frozen
 from jax import Array
 
+from impl.cache import rows
 from spec.vocabulary.errors import InvalidInput
 
+OF_ROWS: Final = "impl.cache.rows makes such a pool."
 OPTIONAL: Final = ("sliding_window", "kv_block_pages", "step_elements")
+
+
+@frozen(kw_only=True)
+class Pool:
+    """The sizes of a pool, of either shape."""
+
+    pages: int
+    page_size: int
+    kv_heads: int
 
 
 def check_options(
@@ -40,14 +52,18 @@ def check_shapes(
     page_indices: Array,
     cu_q_lens: Array,
     num_seqs: tuple[int, ...],
-) -> None:
-    """Raises InvalidInput for shapes that do not fit together. num_seqs: its shape."""
+    *,
+    page_size: int | None,
+) -> Pool:
+    """The sizes of the pool. Raises InvalidInput for shapes that do not fit together.
+
+    num_seqs: its shape. page_size: of a pool of rows; None for that of the other shape.
+    """
     require("q", q.shape, "[T, q_heads, head_dim]", holds=q.ndim == 3)
-    pool, heads = kv_pages.shape, kv_pages.shape[2] // 2 if kv_pages.ndim == 4 else 0
-    layout = "[pages, page_size, 2 * kv_heads, head_dim]"
-    require("kv_pages", pool, layout, holds=heads > 0 and pool[2] == 2 * heads)
-    require("q", (q.shape, pool), "no empty axis", holds=0 not in q.shape + pool)
-    require("q", q.shape, f"a head_dim of {pool[3]}, as in kv_pages", holds=q.shape[2] == pool[3])
+    every = q.shape + kv_pages.shape
+    require("q", (q.shape, kv_pages.shape), "no empty axis", holds=0 not in every)
+    pool = _of_rows(q, kv_pages, page_size) if kv_pages.ndim == 3 else _interleaved(q, kv_pages)
+    heads = pool.kv_heads
     require("q", q.shape, f"a multiple of {heads} KV heads", holds=q.shape[1] % heads == 0)
     rows = page_indices.shape[0] if page_indices.ndim == 2 else 0
     table = rows > 0 and page_indices.shape[1] > 0
@@ -56,13 +72,38 @@ def check_shapes(
     bounds = (rows + 1,)
     require("cu_q_lens", cu_q_lens.shape, f"{bounds}", holds=cu_q_lens.shape == bounds)
     require("num_seqs", num_seqs, "() or (1,)", holds=num_seqs in ((), (1,)))
+    return pool
+
+
+def _interleaved(q: Array, kv_pages: Array) -> Pool:
+    pool = kv_pages.shape
+    layout = "[pages, page_size, 2 * kv_heads, head_dim], or pages of rows with their page_size"
+    require("kv_pages", pool, layout, holds=len(pool) == 4 and pool[2] % 2 == 0)
+    require("q", q.shape, f"a head_dim of {pool[3]}, as in kv_pages", holds=q.shape[2] == pool[3])
+    return Pool(pages=pool[0], page_size=pool[1], kv_heads=pool[2] // 2)
+
+
+def _of_rows(q: Array, kv_pages: Array, page_size: int | None) -> Pool:
+    pages, count, lanes = kv_pages.shape
+    size, width = page_size or 0, rows.lanes(q.shape[2])
+    whole = type(page_size) is int and size >= 1 and count % size == 0
+    allowed = f"the cells of a page, a divisor of its {count} rows"
+    require("page_size", page_size, allowed, holds=whole)
+    allowed = f"rows of {width} lanes for a head_dim of {q.shape[2]}"
+    require("kv_pages", kv_pages.shape, allowed, holds=lanes == width, remedy=OF_ROWS)
+    return Pool(pages=pages, page_size=size, kv_heads=count // size)
 
 
 def check_new(
-    keys: Array, values: Array, destinations: Array | None, q: Array, kv_pages: Array
+    keys: Array,
+    values: Array,
+    destinations: Array | None,
+    q: Array,
+    kv_pages: Array,
+    kv_heads: int,
 ) -> None:
     """Raises InvalidInput unless K and V of the new cells fit the queries and the pool."""
-    wanted = (q.shape[0], kv_pages.shape[2] // 2, kv_pages.shape[3])
+    wanted = (q.shape[0], kv_heads, q.shape[2])
     for name, given in (("keys", keys), ("values", values)):
         require(name, given.shape, f"{wanted}", holds=given.shape == wanted)
         require(

@@ -5,11 +5,12 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Int32
 
+from impl.attention.interface import Pool
 from spec.vocabulary.geometry import INVALID
 
 
 def of(
-    kv_pages: Array,
+    pool: Pool,
     kv_lens: Array,
     page_indices: Array,
     cu_q_lens: Array,
@@ -23,7 +24,7 @@ def of(
     belongs to no sequence, if its position is negative or past the table row, and if its page id
     is out of range. The arrays are those of `ragged_paged_attention`.
     """
-    pages, page_size = kv_pages.shape[:2]
+    pages, page_size = pool.pages, pool.page_size
     seq, owned = owners(cu_q_lens, num_seqs, tokens=tokens)
     position = kv_lens[seq] - cu_q_lens[seq + 1] + jnp.arange(tokens, dtype=jnp.int32)
     owned &= (position >= 0) & (position < page_indices.shape[1] * page_size)

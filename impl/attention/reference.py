@@ -22,8 +22,9 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Float32, Int, Shaped
 
-from impl.attention.interface import check_options, check_shapes
+from impl.attention.interface import Pool, check_options, check_shapes
 from impl.cache import paged
+from impl.cache import rows as of_pool
 
 _EXACT: Final = lax.Precision.HIGHEST
 Q_BLOCK: Final = 32
@@ -39,8 +40,9 @@ _MANY_ELEMENTS: Final = 1 << 24
 
 @frozen(kw_only=True)
 class _Options:
-    """Static options: see `ragged_paged_attention`."""
+    """Static options: see `ragged_paged_attention`. pool: its sizes."""
 
+    pool: Pool
     scale: float = field(converter=float)
     soft_cap: float | None
     sliding_window: int | None
@@ -99,6 +101,7 @@ def ragged_paged_attention(
     cu_q_lens: Array,
     num_seqs: ArrayLike,
     *,
+    page_size: int | None = None,
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
@@ -109,7 +112,8 @@ def ragged_paged_attention(
     """Attend for a mixed batch of prefill and decode; returns [T, q_heads, head_dim] in q's dtype.
 
     q [T, q_heads, head_dim]; query head h reads KV head h // (q_heads // kv_heads).
-    kv_pages [pages, page_size, 2 * kv_heads, head_dim], K and V heads interleaved.
+    kv_pages [pages, page_size, 2 * kv_heads, head_dim], K and V heads interleaved; or pages of
+    rows, see `impl.cache.rows`, with their page_size.
     kv_lens i32[B]: cells of each sequence, its queries' own included.
     page_indices i32[B, pages_per_seq]: table rows; entries of pages in which no query sees a cell
     may hold anything. Other ids must be in range: nothing outside the pool is read otherwise.
@@ -130,15 +134,18 @@ def ragged_paged_attention(
     it depends on the backend, and is one block on a CPU.
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
-    check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    given = kv_lens, page_indices, cu_q_lens
+    pool = check_shapes(q, kv_pages, *given, jnp.shape(num_seqs), page_size=page_size)
     blocks = {
         "q_block": q_block,
         "kv_block_pages": kv_block_pages,
         "step_elements": step_elements,
     }
     check_options(soft_cap=soft_cap, sliding_window=sliding_window, **blocks)
-    block_pages = _block_pages(kv_pages) if kv_block_pages is None else kv_block_pages
+    width = q.shape[2]
+    block_pages = _block_pages(pool, width) if kv_block_pages is None else kv_block_pages
     options = _Options(
+        pool=pool,
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,
@@ -156,16 +163,15 @@ def _step_elements() -> int:
     return _STEP_ELEMENTS.get(jax.default_backend(), _MANY_ELEMENTS)
 
 
-def _block_pages(kv_pages: Array) -> int:
+def _block_pages(pool: Pool, head_dim: int) -> int:
     """The default number of pages in a block; docs/reference.md gives the reason."""
-    page_size, heads, width = kv_pages.shape[1:]
-    return max(1, (512 if heads * width <= 256 else 256) // page_size)
+    return max(1, (512 if 2 * pool.kv_heads * head_dim <= 256 else 256) // pool.page_size)
 
 
 @partial(jax.jit, static_argnames="options")
 def _attend(
     q: Float[Array, "T H D"],
-    kv_pages: Shaped[Array, "P page_size KV D"],
+    kv_pages: Shaped[Array, "P ..."],
     kv_lens: Int[Array, " B"],
     page_indices: Int[Array, "B M"],
     cu_q_lens: Int[Array, " B+1"],
@@ -186,14 +192,14 @@ def _attend(
 
 def _phase(
     q: Float[Array, "T H D"],
-    kv_pages: Shaped[Array, "P page_size KV D"],
+    kv_pages: Shaped[Array, "P ..."],
     rows: _Rows,
     out: Float[Array, "T H D"],
     options: _Options,
 ) -> Float[Array, "T H D"]:
     """Attend for every query of these rows, and put the results in `out`."""
     ends = jnp.cumsum(_ceil_div(rows.q_len, options.q_block))
-    width = _at_once(q, kv_pages, rows, options)
+    width = _at_once(q, rows, options)
 
     def group(index: Array, out: Array) -> Array:
         numbers = index * width + jnp.arange(width, dtype=jnp.int32)
@@ -205,10 +211,11 @@ def _phase(
     return end
 
 
-def _at_once(q: Array, kv_pages: Array, rows: _Rows, options: _Options) -> int:
+def _at_once(q: Array, rows: _Rows, options: _Options) -> int:
     """The static number of blocks of queries, each with a block of pages, in one step."""
-    cells = options.kv_block_pages * kv_pages.shape[1]
-    elements = cells * max(kv_pages.shape[2] * kv_pages.shape[3], q.shape[1] * options.q_block)
+    pool, (_, heads, width) = options.pool, q.shape
+    cells = options.kv_block_pages * pool.page_size
+    elements = cells * max(2 * pool.kv_heads * width, heads * options.q_block)
     most = min(q.shape[0], rows.kv_len.shape[0] + q.shape[0] // options.q_block)
     return max(1, min(options.step_elements // elements, most))
 
@@ -245,7 +252,7 @@ def _div(length: Int[Array, "*N"], size: int) -> Int[Array, "*N"]:
 
 def _attend_blocks(
     q: Float[Array, "T H D"],
-    kv_pages: Shaped[Array, "P page_size KV D"],
+    kv_pages: Shaped[Array, "P ..."],
     rows: _Rows,
     blocks: _Blocks,
     out: Float[Array, "T H D"],
@@ -257,11 +264,12 @@ def _attend_blocks(
     blocks of queries, so that no step waits for the longest sequence.
     """
     count, size = blocks.own.shape
-    heads, width = kv_pages.shape[2] // 2, q.shape[2]
+    pool, width = options.pool, q.shape[2]
+    heads = pool.kv_heads
     assert q.shape[1] % heads == 0, "a KV head serves a whole group of query heads"
     queries = _queries(q, blocks).astype(jnp.float32).reshape(count, size, heads, -1, width)
     queries = queries.transpose(0, 2, 3, 1, 4)
-    low, high = _kv_blocks(rows, blocks, kv_pages.shape[1], options)
+    low, high = _kv_blocks(rows, blocks, pool.page_size, options)
     ends = jnp.cumsum(high - low)
 
     def reads(index: Array) -> _Reads:
@@ -270,11 +278,11 @@ def _attend_blocks(
         # Past the last of the list: the first block past the row, in which nothing can be read.
         past = -(-rows.pages.shape[1] // options.kv_block_pages)
         number = jnp.where(items < ends[-1], items - ends[owner] + high[owner], past)
-        return _find(rows, blocks, owner, number, kv_pages.shape[1], options)
+        return _find(rows, blocks, owner, number, pool.page_size, options)
 
     def step(index: Array, carry: tuple[_Running, _Reads]) -> tuple[_Running, _Reads]:
         running, now = carry
-        keys, values = _gather(kv_pages, now.ids)
+        keys, values = _gather(kv_pages, now.ids, heads, width)
         after = _absorb(running, now, queries[now.owner], keys, values, options)
         return after, reads(index + 1)
 
@@ -346,16 +354,22 @@ def _ids(
 
 
 def _gather(
-    kv_pages: Shaped[Array, "P page_size KV D"], ids: Int[Array, "N kv_block_pages"]
+    kv_pages: Shaped[Array, "P ..."],
+    ids: Int[Array, "N kv_block_pages"],
+    heads: int,
+    width: int,
 ) -> tuple[Float32[Array, "N kv_heads cells D"], Float32[Array, "N kv_heads cells D"]]:
     """K and V of the pages."""
-    pages, page_size, heads, width = kv_pages.shape
-    pool = paged.words(kv_pages).reshape(pages, page_size, heads // 2, 2, width)
+    words, of_rows = paged.words(kv_pages), kv_pages.ndim == 3
+    pool = words if of_rows else words.reshape(*words.shape[:2], heads, 2, width)
 
     def taken(part: int) -> Array:
-        moved = pool.at[ids, :, :, part].get(mode="clip")
+        if of_rows:
+            moved = of_pool.apart(pool.at[ids].get(mode="clip"), width)[part]
+        else:
+            moved = pool.at[ids, :, :, part].get(mode="clip")
         block = paged.of_words(moved, kv_pages.dtype).astype(jnp.float32)
-        return block.reshape(ids.shape[0], -1, heads // 2, width).transpose(0, 2, 1, 3)
+        return block.reshape(ids.shape[0], -1, heads, width).transpose(0, 2, 1, 3)
 
     return taken(0), taken(1)
 

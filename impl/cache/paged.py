@@ -88,8 +88,8 @@ def write(kv_pages: Array, destinations: Array, k: Array, v: Array) -> Array:
 
 
 def copy_page(
-    kv_pages: Shaped[Array, "P page_size KV D"], source: ArrayLike, destination: ArrayLike
-) -> Shaped[Array, "P page_size KV D"]:
+    kv_pages: Shaped[Array, "P ..."], source: ArrayLike, destination: ArrayLike
+) -> Shaped[Array, "P ..."]:
     """Copy pages over others: i32[] or i32[N] source and destination page ids.
 
     A destination past the pool is dropped, whatever its source, so that a planned copy can be
@@ -102,8 +102,8 @@ def copy_page(
 
 
 def zero(
-    kv_pages: Shaped[Array, "P page_size KV D"],
-) -> Shaped[Array, "P page_size KV D"]:
+    kv_pages: Shaped[Array, "P ..."],
+) -> Shaped[Array, "P ..."]:
     """The pool with every byte zero: physical reset, for debugging."""
     # `zeros_like` would not use its argument, and a donated pool would not be reused.
     return kv_pages.at[:].set(0)

@@ -18,7 +18,7 @@ from jax import Array, lax
 from jaxtyping import Float, Float32, Int32
 
 from impl.attention import appending, reference, tpu
-from impl.cache import paged
+from impl.cache import paged, rows
 from impl.models import sampler
 from impl.models.protocol import BatchPlan, Cache
 from spec.vocabulary.errors import InvalidInput
@@ -121,9 +121,10 @@ class Llama:
         return shapes
 
     def empty_cache(self, geometry: Geometry) -> Cache:
-        """One zeroed pool per layer, in the model's dtype."""
+        """One zeroed pool per layer, in the model's dtype and the shape that attention takes."""
         sizes = (geometry.pages, geometry.page_size, self.kv_heads, self.head_dim)
-        return tuple(paged.empty(*sizes, self.dtype) for _ in range(self.layers))
+        empty = rows.empty if self.attention == "tpu" else paged.empty
+        return tuple(empty(*sizes, self.dtype) for _ in range(self.layers))
 
     def decode(
         self,
@@ -152,10 +153,10 @@ class Llama:
         q: Float[Array, "T H D"],
         k: Float[Array, "T K D"],
         v: Float[Array, "T K D"],
-        kv_pages: Float[Array, "P page_size 2*K D"],
+        kv_pages: Float[Array, "P ..."],
         plan: BatchPlan,
         window: int | None,
-    ) -> tuple[Float[Array, "T H D"], Float[Array, "P page_size 2*K D"]]:
+    ) -> tuple[Float[Array, "T H D"], Float[Array, "P ..."]]:
         """The result of the chosen implementation of attention, and the new pool."""
         given = (q, kv_pages, plan.kv_lens, plan.page_indices, plan.cu_q_lens, plan.num_seqs)
         scale, where = self.head_dim**-0.5, plan.destinations
@@ -164,6 +165,7 @@ class Llama:
                 *given,
                 keys=k,
                 values=v,
+                page_size=kv_pages.shape[1] // self.kv_heads,
                 destinations=where,
                 scale=scale,
                 sliding_window=window,

@@ -15,7 +15,7 @@ Weights = Any
 """The pytree of a model's weights, of any structure, since only the model uses it."""
 
 Cache = tuple[Array, ...]
-"""One pool `kv_pages [pages, page_size, 2 * kv_heads, head_dim]` per layer."""
+"""One pool per layer: an array of pages, in a shape of `impl.cache` that the model chooses."""
 
 
 class BatchPlan(NamedTuple):

@@ -1,7 +1,7 @@
 """Assertions while tracing: a wrong static fact inside the engine is found before compilation."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jax import Array
 
 from impl import arguments, plan
 from impl.attention import reference, tpu
+from impl.attention.interface import Pool
 from impl.attention.tpu import fresh, writing
 from impl.models.integer import IntegerModel
 from impl.models.llama import Llama
@@ -116,6 +117,7 @@ def wide_stops() -> object:
 def attend(q_heads: int, kv_heads: int) -> object:
     """Trace reference attention without the check of its arguments."""
     options = reference._Options(
+        pool=Pool(pages=1, page_size=1, kv_heads=kv_heads),
         scale=1.0,
         soft_cap=None,
         sliding_window=None,
@@ -133,16 +135,20 @@ def logits() -> object:
     return LLAMA.logits(weights._replace(head=floats(4, 9)), floats(1, 4))
 
 
+ONE: Final = tpu.shape_of(
+    floats(1, 2, 128), floats(2, 16, 256), ints(1, 2), page_size=16, chip="v5e"
+)
+
+
 def operands(cells: Array) -> object:
     """Trace new cells as an operand of the kernel for one token."""
-    shape = tpu.shape_of(floats(1, 2, 128), floats(2, 16, 2, 128), ints(1, 2), chip="v5e")
-    return fresh.rows(shape, cells, ints(1), ints(2), ints(1))
+    return fresh.operand(ONE, cells, ints(1), ints(2), ints(1))
 
 
 def stored(cells: Array) -> object:
     """Trace a write of new cells to a pool of float32."""
-    pool = floats(2, 4, 2, 128)
-    return writing.write(pool, cells, ints(1), after=pool, interpret=False)
+    pool, new = floats(2, 16, 256), fresh.Operand(cells, ints(1))
+    return writing.write(ONE, pool, new, ints(1), after=pool, interpret=False)
 
 
 def retyped() -> None:

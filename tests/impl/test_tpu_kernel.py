@@ -20,6 +20,7 @@ from impl.attention.tpu import ragged_paged_attention
 from impl.attention.tpu.blocks import CHIPS, UNPLANNED, check, need, plan
 from impl.attention.tpu.cells import without_negative_zeros
 from impl.attention.tpu.shape import Blocks, Shape
+from impl.cache import rows
 from spec.vocabulary.errors import InvalidInput
 
 SMALL: Final = Blocks(kv_pages=8, decode_cells=64, decode_steps=4, q_rows=16, prefill_cells=128)
@@ -93,6 +94,8 @@ CASES: Final = {
         kv="float8_e4m3fn",
         blocks=evolve(SMALL, kv_pages=16, decode_cells=128),
     ),
+    "e4m3, eight heads": Case(q_heads=16, kv_heads=8, kv="float8_e4m3fn", page_size=32),
+    "head_dim 192, int8": Case(kv="int8", head_dim=192, options={"scale": 0.002}),
     "long, two cores": Case(lens=((1, 1200), (20, 700)), blocks=LONG, chip="v5p"),
     "planned, int8": Case(kv="int8", page_size=32, blocks=None, options={"scale": 0.002}),
     "wide heads, odd many, widened": Case(
@@ -116,14 +119,21 @@ def interpreted() -> Iterator[pltpu.InterpretParams]:
     pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
 
 
+def as_rows(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arrays with the pool in the shape that the kernel takes."""
+    q, kv_pages, *others = arrays
+    return q, rows.of(kv_pages), *others
+
+
 def difference(case: Case, interpret: pltpu.InterpretParams, *, jitted: bool) -> float:
     """The largest error over the bound in the rows of sequences; a NaN counts as infinite."""
     arrays, options = case.arrays(), dict(case.options)
     how: Any = options | {"blocks": case.blocks, "chip": case.chip, "interpret": interpret}
+    how["page_size"] = case.page_size
     kernel: Any = partial(ragged_paged_attention, **how)
     if jitted:
         kernel = jax.jit(kernel, compiler_options=compiler_options())
-    found = np.asarray(kernel(*arrays), np.float64)
+    found = np.asarray(kernel(*as_rows(arrays)), np.float64)
     options["scale"] = options.get("scale", 1.0) * options.pop("k_scale", 1.0)
     by = options.pop("v_scale", 1.0)
     known: Any = [np.asarray(array, np.float64) for array in arrays[:2]]
@@ -247,10 +257,10 @@ def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: A
 )
 def test_blocks_that_cannot_be_are_refused(blocks: Blocks, what: str) -> None:
     """Invalid blocks are refused by name; if they are too large, with their need and what fits."""
-    arrays = Case().arrays()
+    arrays = as_rows(Case().arrays())
 
     with pytest.raises(InvalidInput) as caught:
-        ragged_paged_attention(*arrays, blocks=blocks, chip="v5p")
+        ragged_paged_attention(*arrays, page_size=16, blocks=blocks, chip="v5p")
     assert what == caught.value.name
     if what == "blocks":
         assert "bytes" in str(caught.value)
@@ -263,8 +273,10 @@ def test_blocks_that_cannot_be_are_refused(blocks: Blocks, what: str) -> None:
         (Case(q="float16"), {}, "q"),
         (Case(kv="float16"), {}, "kv_pages"),
         (Case(page_size=24), {}, "page_size"),
-        (Case(head_dim=192), {}, "head_dim"),
         (Case(q_heads=9, kv_heads=3, page_size=8, kv="int8"), {}, "kv_pages"),
+        (Case(), {"page_size": 0}, "page_size"),
+        (Case(), {"page_size": 3}, "page_size"),
+        (Case(), {"page_size": None}, "page_size"),
         (Case(), {"chip": "v3"}, "chip"),
         (Case(), {"chip": None}, "chip"),
         (Case(), {"sliding_window": 0}, "sliding_window"),
@@ -274,6 +286,21 @@ def test_what_cannot_be_done_is_refused_by_name(
     case: Case, options: dict[str, Any], what: str
 ) -> None:
     """An unsupported case is refused by name before compilation, and never runs otherwise."""
+    own: Any = {"chip": "v5e", "page_size": case.page_size} | options
     with pytest.raises(InvalidInput) as caught:
-        ragged_paged_attention(*case.arrays(), **({"chip": "v5e"} | options))
+        ragged_paged_attention(*as_rows(case.arrays()), **own)
     assert what == caught.value.name
+
+
+def test_a_pool_that_a_call_would_copy_is_refused() -> None:
+    """The kernel takes no other shape of the pool, and no rows of another width."""
+    q, kv_pages, *others = Case().arrays()
+    pools = (
+        kv_pages,
+        rows.of(kv_pages[..., :64]),
+        jnp.pad(rows.of(kv_pages), [(0, 0)] * 2 + [(0, 1)]),
+    )
+    for pool in pools:
+        with pytest.raises(InvalidInput, match=r"impl\.cache\.rows makes such a pool") as caught:
+            ragged_paged_attention(q, pool, *others, page_size=16, chip="v5e")
+        assert caught.value.name == "kv_pages"

@@ -25,11 +25,12 @@ from conformance.kernels.processes import Tried
 from conformance.kernels.trials import Job, Trial, Wrong
 from impl.attention import places
 from impl.attention.appending import append_and_attend
+from impl.attention.interface import Pool
 from impl.attention.tpu import append_and_attend as append_and_attend_tpu
 from impl.attention.tpu import fresh, writing
 from impl.attention.tpu.blocks import UNPLANNED
 from impl.attention.tpu.shape import Shape
-from impl.cache import paged
+from impl.cache import paged, rows
 from spec.vocabulary import INVALID
 from spec.vocabulary.errors import InvalidInput
 
@@ -39,7 +40,7 @@ BATCH: Final = Batch(lens=((3, 40), (0, 7), (1, 16), (16, 16)), seed=5)
 
 def test_a_token_belongs_where_its_position_says() -> None:
     """Page size 4, row [2, 7], position 5 is cell 29; a token without a cell has no place."""
-    pool = jnp.zeros((8, 4, 2, 3))
+    pool = Pool(pages=8, page_size=4, kv_heads=1)
     lens, table = jnp.array([6, 9, 1, 4]), jnp.array([[2, 7], [0, 1], [9, 9], [3, 3]])
     starts = jnp.array([0, 3, 5, 6, 2])  # of three sequences; the rest is padding
     place = jax.jit(partial(places.of, pool, tokens=8))
@@ -73,20 +74,21 @@ def test_tokens_of_an_operand_lie_as_their_positions_do() -> None:
     """The rows of tokens in the operand match their positions modulo the unit, without overlaps."""
     lens, starts = jnp.array([40, 7, 16, 16]), jnp.array([0, 3, 3, 4, 20])
     shape = Shape(
-        tokens=24, seqs=4, q_heads=8, kv_heads=1, group=4, head_dim=128, page_size=16, pages=9,
+        tokens=24, seqs=4, q_heads=8, kv_heads=2, group=4, head_dim=128, page_size=16, pages=9,
         pages_per_seq=3, q_dtype="bfloat16", kv_dtype="bfloat16", scale=1.0, v_scale=1.0,
         soft_cap=None, window=None, vmem=0, cores=1, blocks=UNPLANNED, byte_products=True,
         negative_zeros=True, fresh=True,
     )  # fmt: skip
-    cells = jnp.broadcast_to(jnp.arange(24)[:, None, None] + 1, (24, 2, 128))
+    cells = jnp.broadcast_to(jnp.arange(24)[:, None, None] + 1, (24, 2, 256))
 
-    rows = fresh.rows(shape, cells, lens, starts, jnp.array([4]))[::2, 0]
+    found, given = fresh.operand(shape, cells, lens, starts, jnp.array([4]))
 
     token = np.arange(20)
     seq = np.array([0] * 3 + [2] + [3] * 16)
     at = fresh.place(shape, token, seq, np.array(lens)[seq], np.array(starts)[seq + 1])
-    assert 8 == shape.unit
-    assert (token + 1).tolist() == rows[at].tolist()
+    assert 4 == shape.unit
+    assert at.tolist() == given[:20].tolist()
+    assert (token + 1).tolist() == found[::2, 0][at].tolist()
     position = np.array(lens)[seq] - np.array(starts)[seq + 1] + token
     assert not ((at - position) % shape.unit).any()
 
@@ -100,9 +102,11 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 def call(batch: Batch, kernel: Any = append_and_attend, **changed: Any) -> tuple[Any, Any, Any]:
     """The answer, the pool and the task of a batch with float32 sizes. changed: other operands."""
     task = appending.task(FLOAT, batch, build(FLOAT, batch))
-    found = jax.jit(lambda *arrays: kernel(*arrays, **{**task.new, **changed}, **FLOAT.options))(
-        *map(jnp.asarray, task.arrays)
-    )
+    q, pool, *others = map(jnp.asarray, task.arrays)
+    own: Any = {**task.new, **FLOAT.options, **changed}
+    if kernel is append_and_attend_tpu:
+        pool, own = rows.of(pool), {"page_size": FLOAT.page_size, **own}
+    found = jax.jit(lambda *arrays: kernel(*arrays, **own))(q, pool, *others)
     return np.asarray(found[0]), np.asarray(found[1]), task
 
 

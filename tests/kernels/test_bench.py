@@ -18,13 +18,14 @@ from conformance.cli import main
 from conformance.kernels import answers, interpret, jobs, metamorphic, processes, trials
 from conformance.kernels.batches import SIZES, Arrays, Batch, Needle, Sizes, build, drawn
 from conformance.kernels.block_sizes import variants
-from conformance.kernels.kernel_under_test import KNOWN, find, find_appending
+from conformance.kernels.kernel_under_test import KNOWN, TOLD, find, find_appending
 from conformance.kernels.processes import Tried
 from conformance.kernels.seeded_bugs import MUTANTS, planted
 from conformance.kernels.trials import Job
 from conformance.mutation.judges import gates
 from impl.attention.tpu import shape_of
 from impl.attention.tpu.shape import Shape
+from impl.cache.rows import lanes
 from spec.vocabulary.errors import InvalidInput
 
 WINDOWED = SIZES[2]
@@ -82,7 +83,7 @@ def kinds(shape: Shape) -> Iterator[tuple[str, object]]:
     yield "many queries in a block", shape.blocks.q_rows > 128
     yield "one page in a fetch", shape.blocks.kv_pages == 1
     yield "wide heads", shape.width > 128
-    if shape.narrow:
+    if shape.packing == 4:
         yield "heads in 8 bits", min(shape.kv_heads, 4)
         yield "new cells in 8 bits, widened", shape.fresh and not shape.byte_products
 
@@ -97,8 +98,9 @@ def planned(
     tokens, rows, row, pages, size = sizes
     q = np.broadcast_to(np.zeros((), jnp.dtype(dtypes[0])), (tokens, heads[0], heads[2]))
     pool = np.zeros((), jnp.dtype(dtypes[1]))
-    pool = np.broadcast_to(pool, (pages, size, 2 * heads[1], heads[2]))
-    return shape_of(q, pool, np.broadcast_to(np.int32(0), (rows, row)), **options)
+    pool = np.broadcast_to(pool, (pages, size * heads[1], lanes(heads[2])))
+    table = np.broadcast_to(np.int32(0), (rows, row))
+    return shape_of(q, pool, table, page_size=size, **options)
 
 
 @pytest.mark.deep
@@ -295,7 +297,8 @@ def test_settings_are_the_parameters_that_are_no_arrays(name: str) -> None:
 
         assert settings.isdisjoint({"q", "kv_pages", "kv_lens", "keys", "values"})
         assert set(subject.names.values()) <= settings
-        assert ("chip" in settings) == subject.told_chip
+        assert settings.intersection(TOLD) == subject.told
+        assert subject.of_rows == (name == "tpu")
 
 
 CAUGHT_SOON = (

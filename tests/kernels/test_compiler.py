@@ -134,14 +134,14 @@ def test_what_goes_wrong_before_compiling_is_told_apart(
 
 def test_blocks_are_known_if_they_explain_what_the_kernel_asks_for() -> None:
     """Block sizes are accepted only if they explain the buffers of our kernel; jax's are given."""
-    call = partial(ragged_paged_attention, chip=SHARE.chip)
-    program: Any = jax.jit(call).trace(*compiling_process.arguments(SHARE))
+    call = partial(ragged_paged_attention, chip=SHARE.chip, page_size=SHARE.page_size)
+    program: Any = jax.jit(call).trace(*compiling_process.arguments(SHARE, of_rows=True))
     declared = list(traced.references(program.jaxpr))
     asked = compiling_process.scratch(declared)
 
     sizes = known_kernels.sizes("tpu", SHARE, {}, asked)
     assert sizes is not None
-    assert sizes["kv_heads"] == 1
+    assert sizes["head_turns"] == 1
     assert sizes["decode_cells"] >= 16
     assert known_kernels.sizes("tpu", SHARE, {}, asked[1:]) is None
     assert known_kernels.sizes("somebody:kernel", SHARE, {}, asked) is None
@@ -244,7 +244,7 @@ def test_a_file_has_the_arguments_that_were_compiled(q: str, kv: str, *, append:
 
     exec(text[begins:ends], held)
 
-    expected = compiling_process.arguments(cell)
+    expected = compiling_process.arguments(cell, of_rows=True)
     assert [(one.shape, one.dtype) for one in expected] == [
         (one.shape, one.dtype) for one in held["arguments"]
     ]

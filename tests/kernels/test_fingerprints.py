@@ -142,7 +142,7 @@ def test_a_program_that_passed_a_job_is_not_run_again(
         if offset[0]:
             trial.found = trials.Ended(ended="raised" if offset[0] < 0 else "finding")
 
-    subject = Subject("reference", function, right.names, told_chip=False)
+    subject = Subject("reference", function, right.names)
     two = evolve(every, jobs=every.jobs[:2])
     monkeypatch.setattr(kernel, "plan", lambda *_, **__: two)
     monkeypatch.setattr(kernel, "find", lambda _: subject)

@@ -152,7 +152,7 @@ def test_a_kernel_is_traced_again_for_each_mutant() -> None:
     def function(number: int) -> int:
         return number + mutant[0]
 
-    subject = Subject("kernel", function, {}, told_chip=False)
+    subject = Subject("kernel", function, {})
     first = unoptimised(subject)
     assert 5 == first.call(5, options={})
     mutant[0] = 1

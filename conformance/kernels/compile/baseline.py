@@ -34,6 +34,7 @@ Part = Literal["decode", "prefill"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 Figure = Literal["vmem", "decode", "prefill"]
 FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
+"""Earlier results may lack `temporary`, which is compared too."""
 
 
 def load(path: Path) -> list[CompiledData]:
@@ -75,11 +76,15 @@ def _is_target(one: object) -> TypeGuard[CompiledData]:
         all(type(one[name]) in (str, int) for name in KEY)
         and type(one.get("append", False)) is bool
         and one["verdict"] in VERDICTS
-        and (one["vmem"] is None or type(one["vmem"]) is int)
+        and all(_is_count(one.get(name)) for name in ("vmem", "temporary"))
         and all(one[part] is None or _is_pass(one[part]) for part in PARTS)
         and isinstance(versions, dict)
         and all(isinstance(value, str) for value in versions.values())
     )
+
+
+def _is_count(one: object) -> bool:
+    return one is None or type(one) is int
 
 
 def _is_pass(one: object) -> bool:
@@ -129,6 +134,9 @@ def _worse(before: CompiledData, after: CompiledData) -> Iterator[str]:
     had, has = before["vmem"], after["vmem"]
     if had is not None and has is not None and has > had + MORE_BYTES:
         yield f"{name}: {has} bytes of vector memory, before {had}"
+    kept, keeps = before.get("temporary"), after.get("temporary")
+    if kept is not None and keeps is not None and keeps > kept + MORE_BYTES:
+        yield f"{name}: {keeps} temporary bytes in main memory, before {kept}"
     for part in PARTS:
         took, takes = before[part], after[part]
         if took is not None and takes is not None and _slower(took, takes):

@@ -25,11 +25,12 @@ PARTS: Final = ("jax", "jaxlib", "libtpu")
 SOURCES: Final = ("conformance/kernels/kernel_under_test.py", "conformance/kernels/compile")
 TELLS: Final = ("baseline.py", "cache.py", "reproduce.py", "table.py")
 """Modules of the bench that only report records."""
+OURS: Final = ("impl/attention", "impl/cache")
 OWN_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "jax": (),
     "tpu-inference": ("conformance/kernels/tpu_inference.py",),
 }
-"""Further dependencies of a kernel's record; for others, all of `impl/attention`."""
+"""Further dependencies of a kernel's record; for others, all of OURS."""
 
 
 def stamp(kernel: str) -> str:
@@ -48,7 +49,7 @@ def stamp(kernel: str) -> str:
 def sources(kernel: str) -> list[Path]:
     """The source files on which a record of this kernel depends."""
     root, found = Path(__file__).parents[3], list[Path]()
-    for part in (*SOURCES, *OWN_SOURCES.get(kernel, ("impl/attention",))):
+    for part in (*SOURCES, *OWN_SOURCES.get(kernel, OURS)):
         at = root / part
         found += [at] if at.is_file() else sorted(at.rglob("*.py"))
     tells = {Path(__file__).with_name(name) for name in TELLS}

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar, Unpack
+from typing import Final, ParamSpec, Protocol, TypeVar, Unpack
 
 import jax
 import numpy as np
@@ -21,13 +22,15 @@ from jax.experimental import topologies
 
 from conformance.kernels import kernel_under_test
 from conformance.kernels.compile import known_kernels
-from conformance.kernels.compile.grid import Cell
+from conformance.kernels.compile.grid import BITS, Cell
 from conformance.kernels.compile.job import BadInput, Found, Job
 from conformance.kernels.compile.peaks import PEAKS
 from conformance.kernels.compile.reasons import explain, short
 from conformance.kernels.compile.traced import Reference, cores, references
 from spec.vocabulary.errors import InvalidInput
 
+MOST_COPIED: Final = 0.05
+"""The most temporary bytes of a call, as a share of the pool of the grid. A copy of it has all."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -88,7 +91,11 @@ def work(job: Job) -> Found:
         else:
             end(verdict="fails", cause=cause, reason=reason)
     else:
-        end(verdict="ok", reason="", cause="")
+        wrong = copies(found, append=job.cell.append)
+        if wrong is None:
+            end(verdict="ok", reason="", cause="")
+        else:
+            end(verdict="fails", reason=wrong, cause="copy")
         tell(sizes=known_kernels.sizes(job.kernel, job.cell, given, asked))
     return found
 
@@ -113,7 +120,7 @@ def _compile(
     def call(*arrays: jax.Array) -> object:
         shared, cells = arrays[: len(arrays) - len(new)], arrays[len(arrays) - len(new) :]
         operands = dict(zip(new, cells, strict=True))
-        own = {"chip": cell.chip, **operands, **given}
+        own = {"chip": cell.chip, "page_size": cell.page_size, **operands, **given}
         return under_test.call(*shared, options=job.options, **own)
 
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
@@ -123,22 +130,41 @@ def _compile(
             out_shardings=placed,
             donate_argnums=(1,) if cell.append else (),
         )
-        program = jitted.trace(*arguments(cell))
+        program = jitted.trace(*arguments(cell, of_rows=under_test.of_rows))
         declared = list(references(program.jaxpr))
         smem = sum(one.size * one.dtype.itemsize for one in declared if _is_scalar(one))
         tell(smem=smem, cores=cores(program.jaxpr, most=PEAKS[cell.chip].cores))
         lowered = program.lower()
         tell(stage="compiling", reason="the compiler did not finish")
-        lowered.compile()
+        memory = lowered.compile().memory_analysis()
+        if not under_test.is_wrapped:
+            pool = job.cell.pool(of_rows=under_test.of_rows)
+            tell(
+                pool=prod(pool) * BITS[cell.kv] // 8,
+                temporary=memory.temp_size_in_bytes,
+                aliased=memory.alias_size_in_bytes,
+            )
     return scratch(declared)
 
 
-def arguments(cell: Cell) -> tuple[jax.ShapeDtypeStruct, ...]:
+def copies(found: Found, *, append: bool) -> str | None:
+    """What a call does with the pool that it should not, from its memory; None if nothing."""
+    if "pool" not in found:
+        return None
+    pool, temporary, aliased = found["pool"], found["temporary"], found["aliased"]
+    if temporary > MOST_COPIED * pool:
+        return f"a call takes {temporary / pool:.2f} times the bytes of the pool beside it: a copy"
+    if append and aliased < pool:
+        return f"the pool comes back in another place: {aliased} of {pool} bytes are aliased"
+    return None
+
+
+def arguments(cell: Cell, *, of_rows: bool) -> tuple[jax.ShapeDtypeStruct, ...]:
     """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs, new cells if any: as shapes."""
     heads = cell.heads
     shapes = (
         ((cell.tokens, heads.q, heads.dim), cell.q),
-        ((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), cell.kv),
+        (cell.pool(of_rows=of_rows), cell.kv),
         ((cell.seqs,), "int32"),
         ((cell.seqs, cell.pages_per_seq), "int32"),
         ((cell.seqs + 1,), "int32"),

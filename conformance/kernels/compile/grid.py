@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from spec.vocabulary.errors import InvalidInput
 
 CHIPS: Final = ("v4", "v5e", "v5p", "v6e", "7x")
 PAGE_SIZES: Final = (16, 32, 64, 128, 256)
+POOL_BYTES: Final = 1 << 30
 BITS: Final = {
     "bfloat16": 16,
     "float8_e4m3fn": 8,
@@ -62,11 +63,19 @@ SHARDS: Final = tuple(
 )
 
 
+def _pages(cell: "Cell") -> int:
+    """The pages of a pool of about POOL_BYTES; any number if a size of the cell is invalid."""
+    if cell.kv not in BITS or cell.page_size < 1:
+        return 1
+    return max(1, POOL_BYTES // (cell.page_size * cell.kv_bytes))
+
+
 @frozen(kw_only=True)
 class Cell:
     """One grid point: shapes, dtypes, chip. positions: cells that a page table row can name.
 
-    pages: of the pool, without influence on the compiler. tokens: rows of q, of all sequences
+    pages: of the pool, by default so many that it has a GiB: beside it temporary bytes of a call
+    that are not a copy of it are few. tokens: rows of q, of all sequences
     together. append: whether K and V of these tokens are operands that the kernel writes.
     """
 
@@ -78,7 +87,7 @@ class Cell:
     tokens: int = 512
     seqs: int = 64
     positions: int = 8192
-    pages: int = 1024
+    pages: int = field(default=Factory(_pages, takes_self=True))
     append: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -102,6 +111,15 @@ class Cell:
     def pages_per_seq(self) -> int:
         """Entries of a page table row."""
         return -(-self.positions // self.page_size)
+
+    def pool(self, *, of_rows: bool) -> tuple[int, ...]:
+        """The shape of the pool: that of `impl.cache.paged`, or of `impl.cache.rows`."""
+        heads = self.heads
+        if of_rows:
+            from impl.cache.rows import lanes
+
+            return self.pages, self.page_size * heads.kv, lanes(heads.dim)
+        return self.pages, self.page_size, 2 * heads.kv, heads.dim
 
     @property
     def kv_bytes(self) -> int:

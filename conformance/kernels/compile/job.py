@@ -22,7 +22,9 @@ class BadInput(TypedDict):
 class Found(TypedDict, total=False):
     """The result so far, as the process writes it. stage: how far it came.
 
-    sizes: what the kernel works with, None where that is not known. error: of a bad input.
+    sizes: what the kernel works with, None where that is not known. pool, temporary, aliased: bytes
+    of the pool, of what a call allocates beside its arguments and results, and of arguments that
+    are results too. error: of a bad input.
     """
 
     verdict: Literal["ok", "fails", "refused", "undecided", "bad input"]
@@ -32,6 +34,9 @@ class Found(TypedDict, total=False):
     versions: dict[str, str]
     given: dict[str, int]
     smem: int
+    pool: int
+    temporary: int
+    aliased: int
     cores: int
     seconds: float
     sizes: dict[str, int] | None

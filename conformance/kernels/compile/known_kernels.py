@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from conformance.kernels.compile.grid import Cell
 from impl.attention.tpu import blocks as planning
-from impl.attention.tpu import shape_of
+from impl.attention.tpu import cells, shape_of
 from impl.attention.tpu.shape import Shape
 
 UNTUNED: Final = (128, 32)
@@ -97,8 +97,9 @@ def planned(cell: Cell) -> Shape:
     heads = cell.heads
     return shape_of(
         shaped((cell.tokens, heads.q, heads.dim), cell.q),
-        shaped((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), cell.kv),
+        shaped(cell.pool(of_rows=True), cell.kv),
         shaped((cell.seqs, cell.pages_per_seq), jnp.int32),
+        page_size=cell.page_size,
         chip=cell.chip,
         append=cell.append,
     )
@@ -110,7 +111,7 @@ def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> di
     explained = sorted(list(buffer.shape) for buffer in planning.allocated(shape))
     if explained != sorted(scratch):
         return None
-    return asdict(shape.blocks) | {"kv_heads": cell.heads.kv}
+    return asdict(shape.blocks) | {"head_turns": shape.kv_heads // cells.each(shape)}
 
 
 ARGUMENTS: Final[Mapping[str, Callable[[Cell], dict[str, int]]]] = {"jax": _blocks_of_jax}

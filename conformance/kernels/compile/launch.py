@@ -171,6 +171,8 @@ def _record(nothing: Compiled, found: Found) -> Compiled:
         reason=found.get("reason", nothing.reason),
         cause=found.get("cause", nothing.cause),
         smem=found.get("smem", nothing.smem),
+        pool=found.get("pool", nothing.pool),
+        temporary=found.get("temporary", nothing.temporary),
         cores=found.get("cores", nothing.cores),
         given=found.get("given", nothing.given),
         seconds=found.get("seconds", nothing.seconds),

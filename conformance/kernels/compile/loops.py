@@ -90,11 +90,11 @@ def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
 
 
 def _of_all_heads(schedule: Schedule, step: Loop, sizes: Sizes) -> int | None:
-    """Cycles of a step: two heads at a time, times the number of repetitions."""
-    pairs, repeated = sizes["kv_heads"] // (2 - sizes["kv_heads"] % 2), schedule.inside(step)
-    if len(repeated) != (pairs > 1):
+    """Cycles of a step: those of a turn, times the number of turns."""
+    turns, repeated = sizes["head_turns"], schedule.inside(step)
+    if len(repeated) != (turns > 1):
         return None
-    return step.cycles + (pairs - 1) * sum(part.cycles for part in repeated)
+    return step.cycles + (turns - 1) * sum(part.cycles for part in repeated)
 
 
 def _of_jax(schedule: Schedule, sizes: Sizes) -> Counted:

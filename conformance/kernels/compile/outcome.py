@@ -72,6 +72,8 @@ class CompiledData(TypedDict):
     spilled: int | None
     capacity: int | None
     smem: int | None
+    pool: NotRequired[int | None]
+    temporary: NotRequired[int | None]
     cores: int
     loops: list[LoopData]
     decode: PassData | None
@@ -88,11 +90,13 @@ class CompiledData(TypedDict):
 class Compiled:
     """verdict: `refused` is the kernel's own InvalidInput, `undecided` is anything unknown.
 
-    cause: one word, to count by: vmem, smem, or the kind of the error. vmem, spilled, capacity:
-    bytes, by the compiler's report. smem: bytes of scalar memory that the kernel requests, without
-    the compiler's own. cores: of a device, working in parallel. loops: with matrix products, in
-    order. decode, prefill: the inner loops, where known; `not_known` names the others. given:
-    arguments of the kernel's own. seconds: of tracing and compiling.
+    cause: one word, to count by: vmem, smem, copy (of the pool), or the kind of the error. vmem,
+    spilled, capacity: bytes, by the compiler's report. smem: bytes of scalar memory that the kernel
+    requests, without the compiler's own. pool: bytes of the pool. temporary: bytes that a call
+    allocates beside its arguments and results, None if our wrapper of the kernel has a part in
+    them. cores: of a device, working in parallel. loops: with matrix products, in order. decode,
+    prefill: the inner loops, where known; `not_known` names the others. given: arguments of the
+    kernel's own. seconds: of tracing and compiling.
     """
 
     kernel: str
@@ -104,6 +108,8 @@ class Compiled:
     spilled: int | None = None
     capacity: int | None = None
     smem: int | None = None
+    pool: int | None = None
+    temporary: int | None = None
     cores: int = 1
     loops: tuple[Loop, ...] = ()
     decode: Pass | None = None
@@ -112,6 +118,11 @@ class Compiled:
     given: Mapping[str, int] = NOTHING
     seconds: float | None = None
     versions: Mapping[str, str] = NO_VERSIONS
+
+    @property
+    def copied(self) -> float | None:
+        """The temporary bytes of a call over the bytes of the pool: 1 or more if it is copied."""
+        return self.temporary / self.pool if self.pool and self.temporary is not None else None
 
     @property
     def mbu(self) -> float | None:
@@ -146,6 +157,8 @@ class Compiled:
             "spilled": self.spilled,
             "capacity": self.capacity,
             "smem": self.smem,
+            "pool": self.pool,
+            "temporary": self.temporary,
             "cores": self.cores,
             "loops": [
                 LoopData(start=one.start, end=one.end, products=one.products) for one in self.loops
@@ -173,6 +186,8 @@ def from_dict(data: CompiledData) -> Compiled:
         spilled=data["spilled"],
         capacity=data["capacity"],
         smem=data["smem"],
+        pool=data.get("pool"),
+        temporary=data.get("temporary"),
         cores=data["cores"],
         loops=tuple(Loop(**loop) for loop in data["loops"]),
         decode=_passed(data["decode"]),

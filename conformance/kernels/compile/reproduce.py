@@ -32,7 +32,7 @@ placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 arguments = (
     jax.ShapeDtypeStruct(({cell.tokens}, {heads.q}, {heads.dim}), jnp.{cell.q}),  # q
     jax.ShapeDtypeStruct(  # kv_pages
-        ({cell.pages}, {cell.page_size}, {rows}, {heads.dim}), jnp.{cell.kv}
+        {pool}, jnp.{cell.kv}
     ),
     jax.ShapeDtypeStruct(({cell.seqs},), jnp.int32),  # kv_lens
     jax.ShapeDtypeStruct(({cell.seqs}, {cell.pages_per_seq}), jnp.int32),  # page_indices
@@ -82,7 +82,8 @@ def source(
 
         given = known_kernels.arguments(SHORT.get(kernel, kernel), cell)
     asked = {found.names[name]: value for name, value in options.items()}
-    told = {"chip": cell.chip} if found.told_chip else {}
+    known = {"chip": cell.chip, "page_size": cell.page_size}
+    told = {name: value for name, value in known.items() if name in found.told}
     every = {**asked, **told, **given}
     new = kernel_under_test.NEW_CELLS if cell.append else ()
     shape = f"({cell.tokens}, {cell.heads.kv}, {cell.heads.dim})"
@@ -99,7 +100,7 @@ def source(
         topology=PEAKS[cell.chip].topology,
         settings=_named(PEAKS[cell.chip].settings),
         heads=cell.heads,
-        rows=2 * cell.heads.kv,
+        pool=cell.pool(of_rows=found.of_rows),
         starts=cell.seqs + 1,
         new="".join(f"{struct}{name}\n" for name in new),
         names="".join(f", {name}" for name in new),

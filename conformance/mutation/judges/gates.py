@@ -121,10 +121,10 @@ def has_blocks(cell: Cell) -> bool:
     """Whether the kernel finds block sizes for it."""
     heads = cell.heads
     q = _Array((cell.tokens, heads.q, heads.dim), jnp.dtype(cell.q))
-    pool = _Array((cell.pages, cell.page_size, 2 * heads.kv, heads.dim), jnp.dtype(cell.kv))
+    pool = _Array(cell.pool(of_rows=True), jnp.dtype(cell.kv))
     table = _Array((cell.seqs, cell.pages_per_seq), jnp.dtype("int32"))
     try:
-        shape_of(q, pool, table, chip=cell.chip, append=cell.append)
+        shape_of(q, pool, table, page_size=cell.page_size, chip=cell.chip, append=cell.append)
     except InvalidInput:
         return False
     return True

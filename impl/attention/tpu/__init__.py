@@ -19,13 +19,13 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int32, Shaped
 
-from impl.attention import places
+from impl.attention import interface, places
 from impl.attention.interface import check_new, check_options, check_shapes, require
 from impl.attention.tpu import blocks as planning
 from impl.attention.tpu import buffers, decode, flow, fresh, prefill
-from impl.attention.tpu.shape import LANES, Blocks, Shape, ceil_div
+from impl.attention.tpu.shape import LANES, TILES, Blocks, Shape, ceil_div
 from impl.attention.tpu.writing import write
-from impl.cache.paged import interleave
+from impl.cache import rows
 
 NAME: Final = "kvspec_ragged_paged_attention"
 INTERPRETED_CHIP: Final = "v5e"
@@ -42,6 +42,7 @@ def ragged_paged_attention(
     cu_q_lens: Array,
     num_seqs: ArrayLike,
     *,
+    page_size: int,
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
@@ -53,7 +54,8 @@ def ragged_paged_attention(
 ) -> Array:
     """Attend as `impl.attention.reference.ragged_paged_attention`, which has the other arguments.
 
-    q: bfloat16 or float32. kv_pages: one of KV_DTYPES; page_size is a power of two, 8 or more.
+    q: bfloat16 or float32. kv_pages [pages, page_size * kv_heads, lanes]: one of KV_DTYPES, in the
+    shape of `impl.cache.rows`; page_size is a power of two, 8 or more.
     k_scale, v_scale: factors of the stored K and V. Page ids must be in range: one that is not is
     clamped, so that nothing outside the pool is read. cu_q_lens must stay within q: the results of
     rows that do not exist would be written past its end.
@@ -62,11 +64,14 @@ def ragged_paged_attention(
     one that the program runs on; required to compile ahead of time. interpret:
     `pltpu.InterpretParams` to run on any machine. Raises InvalidInput for unsupported arguments.
     """
-    check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
+    _check_rows(kv_pages)
+    given = kv_lens, page_indices, cu_q_lens
+    check_shapes(q, kv_pages, *given, jnp.shape(num_seqs), page_size=page_size)
     shape = shape_of(
         q,
         kv_pages,
         page_indices,
+        page_size=page_size,
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,
@@ -92,6 +97,7 @@ def append_and_attend(
     *,
     keys: Array,
     values: Array,
+    page_size: int,
     destinations: Array | None = None,
     scale: float = 1.0,
     soft_cap: float | None = None,
@@ -108,12 +114,15 @@ def append_and_attend(
     reads older cells, and the new ones are written when it has ended. If one cell cannot be copied
     alone (see `Shape.single`), they are written first instead, and then read like the others.
     """
-    check_shapes(q, kv_pages, kv_lens, page_indices, cu_q_lens, jnp.shape(num_seqs))
-    check_new(keys, values, destinations, q, kv_pages)
+    _check_rows(kv_pages)
+    given = kv_lens, page_indices, cu_q_lens
+    sizes = check_shapes(q, kv_pages, *given, jnp.shape(num_seqs), page_size=page_size)
+    check_new(keys, values, destinations, q, kv_pages, sizes.kv_heads)
     shape = shape_of(
         q,
         kv_pages,
         page_indices,
+        page_size=page_size,
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,
@@ -126,8 +135,8 @@ def append_and_attend(
     )
     arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
     if destinations is None:
-        destinations = places.of(kv_pages, *arrays, tokens=q.shape[0])
-    cells = interleave(keys, values)
+        destinations = places.of(sizes, *arrays, tokens=q.shape[0])
+    cells = rows.cells(keys, values)
     found: tuple[Array, Array] = _appended(
         shape, interpret, kv_pages, cells, destinations, q, *arrays
     )
@@ -143,6 +152,7 @@ def shape_of(
     kv_pages: Any,
     page_indices: Any,
     *,
+    page_size: int,
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
@@ -159,11 +169,11 @@ def shape_of(
     given too.
     """
     check_options(soft_cap=soft_cap, sliding_window=sliding_window)
-    _check_kinds(q, kv_pages)
+    heads = kv_pages.shape[1] // page_size
+    _check_kinds(q, kv_pages, page_size)
     target = (
         planning.CHIPS[INTERPRETED_CHIP] if interpret and chip is None else planning.chip_of(chip)
     )
-    heads = kv_pages.shape[2] // 2
     shape = Shape(
         tokens=q.shape[0],
         seqs=page_indices.shape[0],
@@ -171,7 +181,7 @@ def shape_of(
         kv_heads=heads,
         group=q.shape[1] // heads,
         head_dim=q.shape[2],
-        page_size=kv_pages.shape[1],
+        page_size=page_size,
         pages=kv_pages.shape[0],
         pages_per_seq=page_indices.shape[1],
         q_dtype=jnp.dtype(q.dtype),
@@ -193,19 +203,22 @@ def shape_of(
     return shape
 
 
-def _check_kinds(q: Array, kv_pages: Array) -> None:
-    seen, size = (str(q.dtype), str(kv_pages.dtype)), kv_pages.shape[1]
+def _check_rows(kv_pages: Array) -> None:
+    allowed = "[pages, page_size * kv_heads, lanes], as a TPU holds it"
+    shape = kv_pages.shape
+    require("kv_pages", shape, allowed, holds=len(shape) == 3, remedy=interface.OF_ROWS)
+
+
+def _check_kinds(q: Array, kv_pages: Array, size: int) -> None:
+    seen = str(q.dtype), str(kv_pages.dtype)
     require("q", seen[0], ", ".join(Q_DTYPES), holds=seen[0] in Q_DTYPES)
     require("kv_pages", seen[1], ", ".join(KV_DTYPES), holds=seen[1] in KV_DTYPES)
     fits = size >= 8 and size & (size - 1) == 0
     require("page_size", size, "a power of two, 8 or more", holds=fits)
-    rows, tile = size * kv_pages.shape[2], 32 // kv_pages.dtype.itemsize
+    count, tile = kv_pages.shape[1], TILES[kv_pages.dtype.itemsize]
     allowed = f"a page of rows that fill tiles of {tile}: a larger page_size"
-    fits = rows % tile == 0 or tile % rows == 0
-    require("kv_pages", f"{rows} rows of a page", allowed, holds=fits)
-    width = q.shape[2]
-    fits = width <= LANES or width % LANES == 0
-    require("head_dim", width, f"at most {LANES}, or a multiple of it", holds=fits)
+    fits = count % tile == 0 or tile % count == 0
+    require("kv_pages", f"{count} rows of a page", allowed, holds=fits)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -213,22 +226,28 @@ def _call(
     shape: Shape,
     interpret: Any,
     q: Float[Array, "T H D"],
-    kv_pages: Shaped[Array, "P page_size KV D"],
+    kv_pages: Shaped[Array, "P rows lanes"],
     kv_lens: Int32[Array, " B"],
     page_indices: Int32[Array, "B M"],
     cu_q_lens: Int32[Array, " B+1"],
     num_seqs: Int32[Array, "1"],
     *,
-    cells: Shaped[Array, "T KV D"] | None = None,
+    new: Shaped[Array, "rows lanes"] | None = None,
 ) -> Float[Array, "T H D"]:
-    """Attend. cells: K and V of the queries' own tokens, if they are operands."""
+    """Attend. new: the rows of the queries' own tokens, if they are an operand; see `fresh`."""
     _, q_heads, head_dim = q.shape
-    wide = jnp.pad(q, ((0, 0), (0, shape.q_heads - q_heads), (0, shape.width - head_dim)))
+    wide = jnp.pad(
+        q,
+        (
+            (0, 0),
+            (0, shape.q_heads - q_heads),
+            (shape.shift, shape.width - shape.shift - head_dim),
+        ),
+    )
     missing = shape.table_rows * LANES - shape.pages_per_seq
     ids = jnp.pad(page_indices, ((0, 0), (0, missing))).reshape(-1, 1, LANES)
-    pool = kv_pages.reshape(shape.pages, shape.page_rows, head_dim)
     blank = jnp.zeros_like(wide)
-    own = [] if cells is None else [fresh.rows(shape, cells, kv_lens, cu_q_lens, num_seqs)]
+    own = [] if new is None else [new]
     split = (shape.cores,) if shape.cores > 1 else ()
     out: Array = pl.pallas_call(
         partial(_kernel, shape),
@@ -247,7 +266,7 @@ def _call(
         ),
         interpret=interpret,
         name=NAME,
-    )(kv_lens, cu_q_lens, num_seqs, ids, wide, pool, *own, blank)
+    )(kv_lens, cu_q_lens, num_seqs, ids, wide, kv_pages, *own, blank)
     return out[:, :q_heads, :head_dim]
 
 
@@ -255,17 +274,20 @@ def _call(
 def _appended(
     shape: Shape,
     interpret: Any,
-    kv_pages: Shaped[Array, "P page_size KV D"],
-    cells: Shaped[Array, "T KV D"],
+    kv_pages: Shaped[Array, "P rows lanes"],
+    cells: Shaped[Array, "T K lanes"],
     destinations: Int32[Array, " T"],
     q: Float[Array, "T H D"],
     *arrays: Array,
-) -> tuple[Float[Array, "T H D"], Shaped[Array, "P page_size KV D"]]:
+) -> tuple[Float[Array, "T H D"], Shaped[Array, "P rows lanes"]]:
     """The result of attention, and the pool; the second kernel waits for the first."""
+    kv_lens, _, cu_q_lens, num_seqs = arrays
+    new = fresh.operand(shape, cells, kv_lens, cu_q_lens, num_seqs)
+    written = partial(write, shape, kv_pages, new, destinations, interpret=interpret)
     if shape.fresh:
-        out = _call(shape, interpret, q, kv_pages, *arrays, cells=cells)
-        return out, write(kv_pages, cells, destinations, after=out, interpret=interpret)
-    pool = write(kv_pages, cells, destinations, after=q, interpret=interpret)
+        out = _call(shape, interpret, q, kv_pages, *arrays, new=new.rows)
+        return out, written(after=out)
+    pool = written(after=q)
     return _call(shape, interpret, q, pool, *arrays), pool
 
 

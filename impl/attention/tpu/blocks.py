@@ -209,9 +209,9 @@ def spills(shape: Shape) -> int:
     one = shape.group * blocks.q_rows * blocks.prefill_cells * 4
     other = shape.q_heads * blocks.decode_cells * shape.kv_heads * 4
     cells = max(2 * blocks.decode_cells, blocks.prefill_cells)
-    taken = shape.narrow and shape.byte_products
+    taken = shape.packing == 4 and shape.byte_products
     bytes_each = 0 if taken else WIDENING.get(str(jnp.dtype(shape.kv_dtype)), 0)
-    widened = bytes_each * cells * shape.rows * shape.width + MIB // 2
+    widened = bytes_each * cells * shape.rows * shape.lanes + MIB // 2
     fixed = 2 * MIB * shape.width // LANES
     return max(fixed + 2 * one + 2 * other, widened)
 

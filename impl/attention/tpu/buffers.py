@@ -47,7 +47,7 @@ def sized(shape: Shape) -> Buffers:
     return Buffers(
         ids=pltpu.SMEM((2 * shape.id_rows, 1, LANES), jnp.int32),
         pages=pltpu.VMEM(
-            (2 * shape.blocks.kv_pages * shape.page_rows, shape.head_dim), shape.kv_dtype
+            (2 * shape.blocks.kv_pages * shape.page_rows, shape.lanes), shape.kv_dtype
         ),
         queries=pltpu.VMEM(block, shape.q_dtype),
         results=pltpu.VMEM(block, shape.q_dtype),

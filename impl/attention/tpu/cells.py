@@ -1,14 +1,12 @@
-"""Extraction of K and V from the pool, where a cell has the rows k0, v0, k1, v1, ... of its heads.
+"""Extraction of K and V from the rows of the pool: one for each KV head of a cell, V before K.
 
-With 16 bits, K and V of a head are the two halves of one row of 32-bit words, so that whole
-registers are separated by shifts. Two rows of words make one of 16-bit pairs, which is why K and V
-come in pairs of cells: one of the first half beside one of the second. Softmax does not depend on
-the order of cells, as long as K, V and the positions agree on it. With 8 bits, a word has K and V
-twice, of two heads or, if there is one head, of two cells. If `Shape.narrow`, they are separated
-and multiplied as 8 bits; otherwise they are widened to 16 bits first.
+V and K stand in lanes of their own, so that decoding multiplies with whole rows and moves nothing.
+A prefill separates heads: in 16 bits two rows share a word of 32 bits, in 8 bits four do. Words are
+loaded with a stride, and then hold the same few heads each; or, if there are fewer heads than rows
+in a word, a few cells each.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -20,80 +18,35 @@ from impl.attention.tpu.shape import LANES, Shape
 LOW = 0xFFFF
 HIGH = 0xFFFF0000
 EVEN = 0x00FF00FF  # bytes
-ODD = 0xFF00FF00
 MAGNITUDES = 0x7F7F7F7F
 
 
-class Words(NamedTuple):
-    """Words that hold K and V: 32-bit rows [n, head_dim]; the same array twice if paired."""
-
-    keys: Array
-    values: Array
+def keys(shape: Shape, kv: Any, start: Array, count: int) -> Array:
+    """K of `count` cells of a buffer from cell `start` on, a multiple of it: [rows, width]."""
+    return _rows(shape, kv, start, count, shape.key_lane - shape.shift)
 
 
-def rows(shape: Shape, kv: Any, start: Array, count: int) -> Array:
-    """`count` cells of a buffer from cell `start` on, a multiple of it: [rows, head_dim]."""
+def values(shape: Shape, kv: Any, start: Array, count: int) -> Array:
+    """V of these cells: [rows, width]."""
+    return _rows(shape, kv, start, count, 0)
+
+
+def _rows(shape: Shape, kv: Any, start: Array, count: int, lane: int) -> Array:
     first = pl.multiple_of(start * shape.rows, count * shape.rows)
-    found: Array = kv[pl.ds(first, count * shape.rows), :]
-    widened = found.dtype.itemsize == 1 and not shape.narrow
-    return found.astype(jnp.bfloat16) if widened else found
+    found: Array = kv[pl.ds(first, count * shape.rows), pl.ds(lane, shape.width)]
+    return found
 
 
-def words(shape: Shape, held: Array, strided: Any) -> Words:
-    """The words with K and V of these rows. strided: scratch that separates unpaired rows."""
-    if shape.paired:
-        found = pltpu.bitcast(held, jnp.uint32)
-        return Words(found, found)
-    put(strided, held)
-    count = held.shape[0] // 2
-    return Words(every(shape, strided, 0, count, 2), every(shape, strided, 1, count, 2))
-
-
-def put(strided: Any, held: Array) -> None:
-    """Store rows where they can be loaded with a stride: registers of 128 lanes, one by one."""
-    for lane in range(strided.shape[0]):
-        part = held[:, lane * LANES : (lane + 1) * LANES]
-        strided[lane, : held.shape[0], : part.shape[1]] = part
-
-
-def every(shape: Shape, strided: Any, first: Any, count: int, stride: int) -> Array:
-    """`count` rows from `first` on, `stride` apart: [count, head_dim]."""
-    parts = [
-        strided[lane, pl.ds(first, count, stride=stride), :] for lane in range(strided.shape[0])
-    ]
-    whole = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
-    return whole[:, : shape.head_dim]
-
-
-def keys(shape: Shape, words: Array) -> Array:
-    """K of these words, in the dtype of the product."""
-    if not shape.paired:
-        return words
+def product(shape: Shape, held: Array) -> Array:
+    """Rows of the pool in the dtype of the product."""
     if shape.exact:
-        return pltpu.bitcast(words << 16, jnp.float32)
-    if not shape.narrow:
-        return pltpu.bitcast(lower(words), jnp.bfloat16)
-    low, high = _halves(words)
-    return _eights(shape, (low & jnp.uint32(EVEN)) | ((high & jnp.uint32(EVEN)) << 8))
-
-
-def values(shape: Shape, words: Array) -> Array:
-    """V of these words, in the dtype of the product."""
-    if not shape.paired:
-        return words
-    if shape.exact:
-        return pltpu.bitcast(words & jnp.uint32(HIGH), jnp.float32)
-    if not shape.narrow:
-        return pltpu.bitcast(upper(words), jnp.bfloat16)
-    low, high = _halves(words)
-    return _eights(shape, ((low >> 8) & jnp.uint32(EVEN)) | (high & jnp.uint32(ODD)))
-
-
-def _eights(shape: Shape, words: Array) -> Array:
+        return held.astype(jnp.float32)
+    if held.dtype.itemsize > 1:
+        return held.astype(shape.compute)
     if shape.kv_dtype == jnp.float8_e4m3fn and not shape.negative_zeros:
-        words = without_negative_zeros(words)
-    found = pltpu.bitcast(words, shape.kv_dtype)
-    return found if shape.byte_products else found.astype(jnp.bfloat16)
+        words = without_negative_zeros(pltpu.bitcast(held, jnp.uint32))
+        held = pltpu.bitcast(words, shape.kv_dtype)
+    return held if shape.byte_products else held.astype(shape.compute)
 
 
 def without_negative_zeros(words: Array) -> Array:
@@ -101,6 +54,59 @@ def without_negative_zeros(words: Array) -> Array:
     magnitudes = jnp.uint32(MAGNITUDES)
     found: Array = words & (((words & magnitudes) + magnitudes) | magnitudes)
     return found
+
+
+def words(shape: Shape, held: Array) -> Array:
+    """Rows as the words of 32 bits that `separate` takes.
+
+    Of four heads in a word, the first two of every word come before the other two.
+    """
+    found = pltpu.bitcast(held.astype(shape.separated), jnp.uint32)
+    if shape.packing == 4 and shape.kv_heads >= 4:
+        return jnp.concatenate([lower(found), upper(found)])
+    return found
+
+
+def put(strided: Any, held: Array) -> None:
+    """Store words where they can be loaded with a stride: registers of 128 lanes, one by one."""
+    for lane in range(strided.shape[0]):
+        strided[lane, : held.shape[0], :] = held[:, lane * LANES : (lane + 1) * LANES]
+
+
+def each(shape: Shape) -> int:
+    """How many heads are separated together: those of a word, or two, which then overlap."""
+    heads = shape.kv_heads
+    return min(heads, shape.packing) if shape.packing > 1 else 2 - heads % 2
+
+
+def separate(shape: Shape, strided: Any, turn: Array, member: int, count: int) -> Array:
+    """V and K of one head, in the dtype of `Shape.separated`: [cells, lanes]; see `place`.
+
+    turn, member: the head is `turn * each + member`. count: of cells.
+    """
+    heads, packing = shape.kv_heads, shape.packing
+    if packing == 1:
+        head = turn * each(shape) + member
+        return pltpu.bitcast(every(strided, head, count, heads), jnp.float32)
+    if heads == 1:
+        found = every(strided, 0, count // packing, 1)
+    elif packing == 2:
+        both = every(strided, turn, count, heads // 2)
+        found = upper(both) if member else lower(both)
+    elif heads == 2:
+        found = _bytes(every(strided, 0, count // 2, 1), member)
+    else:
+        first = turn + member // 2 * (count * heads // 8)
+        found = _bytes(every(strided, first, count // 2, heads // 4), member % 2)
+    return pltpu.bitcast(found, shape.separated)
+
+
+def every(strided: Any, first: Any, count: int, stride: int) -> Array:
+    """`count` words from `first` on, `stride` apart: [count, lanes]."""
+    parts = [
+        strided[lane, pl.ds(first, count, stride=stride), :] for lane in range(strided.shape[0])
+    ]
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
 
 
 def lower(words: Array) -> Array:
@@ -117,15 +123,34 @@ def upper(words: Array) -> Array:
     return found
 
 
+def _bytes(words: Array, member: int) -> Array:
+    """Bytes 0 and 2, or 1 and 3, of n words as n / 2 words: those of word i beside i + n / 2."""
+    low, high = ((half >> (8 * member)) & jnp.uint32(EVEN) for half in _halves(words))
+    found: Array = low | (high << 8)
+    return found
+
+
 def _halves(words: Array) -> tuple[Array, Array]:
     half = words.shape[0] // 2
     return words[:half], words[half:]
 
 
 def place(shape: Shape, index: Array, count: int) -> Array:
-    """The head of a cell, by number of `count`, that row `index` of `keys` and `values` holds."""
-    if shape.exact:
+    """The cell, of `count`, in row `index` of what `separate` gives."""
+    heads, packing = shape.kv_heads, shape.packing
+    if packing == 1 or heads == 1:
         return index
+    if packing == 2:
+        return _interleaved(index, count)
+    if heads == 2:  # cells 2i and 2i + 1 are in word i
+        word, byte = lax.shift_right_logical(index, 2), index & 3
+        return 2 * word + lax.shift_right_logical(byte, 1) + (byte & 1) * (count // 2)
+    # A word i of halves has cells i and i + n / 2 in its 16 bits; a word of bytes, two of those.
+    word, byte = lax.shift_right_logical(index, 2), index & 3
+    return word + (byte & 1) * (count // 4) + lax.shift_right_logical(byte, 1) * (count // 2)
+
+
+def _interleaved(index: Array, count: int) -> Array:
     return lax.shift_right_logical(index, 1) + (index & 1) * (count // 2)
 
 
@@ -137,15 +162,30 @@ def divide(number: Array, size: int) -> tuple[Array, Array]:
     return lax.div(number, by), lax.rem(number, by)
 
 
-def blanked(words: Array, count: int, low: Array, high: Array) -> Array:
-    """Words of `count` cells, with zeros before `low` and from `high` on: 0 * NaN is NaN."""
-    index = lax.broadcasted_iota(jnp.int32, words.shape, 0)
-    if words.shape[0] < count:  # two cells in a word
-        return words & (_kept(2 * index, low, high, LOW) | _kept(2 * index + 1, low, high, HIGH))
-    each = words.shape[0] // count
-    inside = (index >= low * each) & (index < high * each)
-    return jnp.where(inside, words, jnp.zeros_like(words))
+def blanked(shape: Shape, held: Array, low: Array, high: Array) -> Array:
+    """Rows with zeros in the cells before `low` and from `high` on: 0 * NaN is NaN."""
+    return blended(shape, jnp.zeros_like(held), held, low, high)
 
 
-def _kept(cell: Array, low: Array, high: Array, bits: int) -> Array:
-    return jnp.where((cell >= low) & (cell < high), jnp.uint32(bits), jnp.uint32(0))
+def blended(shape: Shape, old: Array, new: Array, low: Array, high: Array) -> Array:
+    """Rows of the old cells, with the new ones from `low` on and before `high`."""
+    packing = 4 // old.dtype.itemsize
+    before, after = pltpu.bitcast(old, jnp.uint32), pltpu.bitcast(new, jnp.uint32)
+    word = lax.broadcasted_iota(jnp.int32, before.shape, 0)
+    if shape.kv_heads % packing == 0:
+        found = jnp.where(_inside(shape, word * packing, low, high), after, before)
+    else:
+        bits = 32 // packing
+        mask = jnp.zeros_like(before)
+        for row in range(packing):
+            part = jnp.uint32(((1 << bits) - 1) << (row * bits))
+            inside = _inside(shape, word * packing + row, low, high)
+            mask |= jnp.where(inside, part, jnp.uint32(0))
+        found = (before & ~mask) | (after & mask)
+    return pltpu.bitcast(found, old.dtype)
+
+
+def _inside(shape: Shape, row: Array, low: Array, high: Array) -> Array:
+    """Whether the cell of a row is among these."""
+    heads = shape.kv_heads
+    return (row >= low * heads) & (row < high * heads)

@@ -24,16 +24,12 @@ AHEAD = 2
 
 
 class Scratch(NamedTuple):
-    """scores f32[4, q_heads, words]; largest, total f32[q_heads, 128]; sums f32[q_heads, D].
-
-    rows f32[D/128, rows of a step, 128]: where K and V are separated if they are not paired.
-    """
+    """scores f32[4, q_heads, rows]; largest, total f32[q_heads, 128]; sums f32[q_heads, width]."""
 
     scores: Any
     largest: Any
     total: Any
     sums: Any
-    rows: Any
 
 
 class Span(NamedTuple):
@@ -58,7 +54,7 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) 
     """Add one fetch to the online softmax. queries [q_heads, width], in `Shape.compute`."""
     steps, size = shape.blocks.decode_steps, shape.blocks.decode_cells
     group = steps * size
-    work = Work(shape, scratch, kv, queries[:, : shape.head_dim], span)
+    work = Work(shape, scratch, kv, queries, span)
 
     def turn(index: Array, carry: tuple[Array, Array], step: int | None) -> tuple[Array, Array]:
         """One step. step: its number in a group whose cells are all visible, or None."""
@@ -96,7 +92,7 @@ def _slot(index: Array, step: int | None, ahead: int) -> Any:
 
 
 def result(scratch: Scratch) -> Array:
-    """The result of a query: f32 [q_heads, head_dim]; 0 where nothing was seen."""
+    """The result of a query: f32 [q_heads, width]; 0 where nothing was seen."""
     total = jnp.sum(scratch.total[...], axis=1, keepdims=True)
     return jnp.where(total == 0.0, 0.0, scratch.sums[...] / jnp.where(total == 0.0, 1.0, total))
 
@@ -110,19 +106,18 @@ class Work:
         self.cells = shape.blocks.decode_cells
         self.count = self.cells * shape.kv_heads
         like = (shape.q_heads, self.count)
-        place = cells.place(shape, lax.broadcasted_iota(jnp.int32, like, 1), self.count)
-        self.cell, head = cells.divide(place, shape.kv_heads)
+        self.cell, head = cells.divide(lax.broadcasted_iota(jnp.int32, like, 1), shape.kv_heads)
         row, _ = cells.divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.group)
         self.own = head == row
 
-    def _load(self, index: Array) -> cells.Words:
+    def _start(self, index: Array) -> Array:
         start = jnp.minimum(index * self.cells, self.shape.fetch_cells - self.cells)
-        held = cells.rows(self.shape, self.kv, self.span.start + start, self.cells)
-        return cells.words(self.shape, held, self.scratch.rows)
+        return self.span.start + start
 
     def score(self, index: Array, slot: Any) -> None:
         """Multiply Q with K, also past the end, where the scores are not used."""
-        found = cells.keys(self.shape, self._load(index).keys)
+        held = cells.keys(self.shape, self.kv, self._start(index), self.cells)
+        found = cells.product(self.shape, held)
         self.scratch.scores[slot] = jnp.where(
             self.own, scores(self.shape, self.queries, found), LOWEST
         )
@@ -145,13 +140,13 @@ class Work:
         rescale = power(self.shape, before - origin)
         held = self._scores(index, slot, masked=masked)
         weights = power(self.shape, held - spread(origin, held.shape[1]))
-        found = self._load(index).values
+        found = cells.values(self.shape, self.kv, self._start(index), self.cells)
         if masked:
             low, high = ((end - index * self.cells) for end in (self.span.low, self.span.high))
-            found = cells.blanked(found, self.cells, low, high)
+            found = cells.blanked(self.shape, found, low, high)
         total, sums = self.scratch.total, self.scratch.sums
         total[...] = total[...] * rescale + by_lane(weights)
-        added = weigh(self.shape, weights, cells.values(self.shape, found))
+        added = weigh(self.shape, weights, cells.product(self.shape, found))
         sums[...] = sums[...] * spread(rescale, added.shape[1]) + added
 
 
@@ -176,7 +171,7 @@ def power(shape: Shape, difference: Array) -> Array:
 
 
 def weigh(shape: Shape, weights: Array, values: Array) -> Array:
-    """The weighted sums of V: f32 [rows of the weights, head_dim]."""
+    """The weighted sums of V: f32 [rows of the weights, width]."""
     return lax.dot_general(
         weights.astype(shape.compute),
         values,
@@ -209,11 +204,10 @@ def by_lane(weights: Array) -> Array:
 def sized(shape: Shape) -> Scratch:
     """The shapes of the scratch."""
     words = shape.blocks.decode_cells * shape.kv_heads
-    heads, strided = shape.q_heads, 8 if shape.paired else 2 * words
+    heads = shape.q_heads
     return Scratch(
         scores=pltpu.VMEM((BUFFERS, heads, words), jnp.float32),
         largest=pltpu.VMEM((heads, LANES), jnp.float32),
         total=pltpu.VMEM((heads, LANES), jnp.float32),
-        sums=pltpu.VMEM((heads, shape.head_dim), jnp.float32),
-        rows=pltpu.VMEM((shape.width // LANES, strided, LANES), jnp.float32),
+        sums=pltpu.VMEM((heads, shape.width), jnp.float32),
     )

@@ -355,7 +355,7 @@ class Flow:
             self._wait_result(slot)
             found = decode.result(self.decode) * shape.v_scale
             held = self.buffers.results
-            held[slot, 0, :, : shape.head_dim] = found.astype(held.dtype)
+            held[slot, 0] = found.astype(held.dtype)
             self._store(fetch)
 
     def _prefill(self, fetch: Fetch, opens: Array, closes: Array) -> None:

@@ -17,11 +17,11 @@ from impl.attention.tpu.shape import LANES, Shape
 
 
 class Scratch(NamedTuple):
-    """queries, sums [kv_heads, rows, head_dim]; largest, total f32[kv_heads, rows, 128].
+    """queries, sums [kv_heads, rows, width]; largest, total f32[kv_heads, rows, 128].
 
-    words [D/128, rows of a step, 128], mixed f32[D/128, q_rows * q_heads, 128]: where interleaved
-    rows are separated. A row is a query head of the group and a query token; the tokens of
-    a head are together.
+    words u32[lanes/128, words of a step, 128]; mixed f32[width/128, q_rows * q_heads, 128]: where
+    rows of several heads are separated. A row of the others is a query head of the group and a
+    query token; the tokens of a head are together.
     """
 
     queries: Any
@@ -54,9 +54,7 @@ def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
                 for lane in range(lanes(shape))
             ]
             rows = slice(member * size, (member + 1) * size)
-            scratch.queries[head, rows, :] = joined(found).astype(shape.compute)[
-                :, : shape.head_dim
-            ]
+            scratch.queries[head, rows, :] = joined(found).astype(shape.compute)
 
 
 def result(shape: Shape, scratch: Scratch) -> Array:
@@ -70,7 +68,6 @@ def result(shape: Shape, scratch: Scratch) -> Array:
             row = head * shape.group + member
             for lane in range(lanes(shape)):
                 part = found[member * size : (member + 1) * size, lane * LANES : (lane + 1) * LANES]
-                part = jnp.pad(part, ((0, 0), (0, LANES - part.shape[1])))
                 scratch.mixed[lane, pl.ds(row, size, stride=shape.q_heads), :] = part
     whole = joined([scratch.mixed[lane] for lane in range(lanes(shape))])
     return whole.reshape(size, shape.q_heads, shape.width)
@@ -121,7 +118,7 @@ def _step(
     _take_apart(shape, scratch, kv, span, start, size, masked=masked)
     seen = _seen(shape, position, span, start, size) if masked else None
 
-    each = 2 - shape.kv_heads % 2  # two at a time overlap
+    each = cells.each(shape)
 
     def absorb_head(turn: Array, member: int) -> None:
         head = turn * each + member
@@ -137,7 +134,7 @@ def _step(
         scratch.largest[head] = now
         scratch.total[head] = scratch.total[head] * rescale + by_lane(weights)
         added = weigh(shape, weights, values)
-        scratch.sums[head] = scratch.sums[head] * spread(rescale, shape.head_dim) + added
+        scratch.sums[head] = scratch.sums[head] * spread(rescale, shape.width) + added
 
     def heads(turn: Array, _: None) -> None:
         for member in range(each):
@@ -150,42 +147,27 @@ def _take_apart(
     shape: Shape, scratch: Scratch, kv: Any, span: Span, start: Array, size: int, *, masked: bool
 ) -> None:
     """Copy the words of a step to scratch, where a strided load gives the rows of a head."""
-    held = cells.rows(shape, kv, span.start + start, size)
-    found = pltpu.bitcast(held, jnp.uint32) if shape.paired else held
+    first = pl.multiple_of((span.start + start) * shape.rows, size * shape.rows)
+    held = kv[pl.ds(first, size * shape.rows), :]
     if masked:
-        found = cells.blanked(found, size, span.low - start, span.high - start)
-    cells.put(scratch.words, found)
+        held = cells.blanked(shape, held, span.low - start, span.high - start)
+    cells.put(scratch.words, cells.words(shape, held))
 
 
 def _head(
     shape: Shape, scratch: Scratch, turn: Array, member: int, size: int
 ) -> tuple[Array, Array]:
-    """K and V of one head, [cells, head_dim]. member: the index of the head in its turn."""
-    heads = shape.kv_heads
-    each = 2 - heads % 2
-    if shape.narrow and heads > 1:
-        both = cells.every(shape, scratch.words, turn, size, heads // 2)
-        words = cells.upper(both) if member else cells.lower(both)
-        return cells.keys(shape, words), cells.values(shape, words)
-    if shape.paired:
-        count = size * 2 // shape.packing
-        words = cells.every(shape, scratch.words, turn * each + member, count, heads)
-        return cells.keys(shape, words), cells.values(shape, words)
-    first = 2 * (turn * each + member)
-    return (
-        cells.every(shape, scratch.words, first, size, 2 * heads),
-        cells.every(shape, scratch.words, first + 1, size, 2 * heads),
-    )
+    """K and V of one head, [cells, width]. member: the index of the head in its turn."""
+    both = cells.product(shape, cells.separate(shape, scratch.words, turn, member, size))
+    first = shape.key_lane - shape.shift
+    return both[:, first : first + shape.width], both[:, : shape.width]
 
 
 def _seen(shape: Shape, position: Array, span: Span, start: Array, size: int) -> Array:
     """bool [rows, cells]: which cell each query may see; causality keeps it below the length."""
     rows = shape.group * shape.blocks.q_rows
     index = lax.broadcasted_iota(jnp.int32, (rows, size), 1)
-    place = cells.place(shape, index, size)
-    if shape.narrow and shape.kv_heads > 1:  # half of the cells, and half of those
-        place = cells.place(shape, place, size)
-    cell = start + place
+    cell = start + cells.place(shape, index, size)
     _, token = cells.divide(lax.broadcasted_iota(jnp.int32, (rows, size), 0), shape.blocks.q_rows)
     seen = (cell <= position + token) & (cell < span.high)
     return seen if shape.window is None else seen & (cell > position + token - shape.window)
@@ -200,14 +182,13 @@ def sized(shape: Shape) -> Scratch:
     """The shapes of the scratch."""
     blocks, heads = shape.blocks, shape.kv_heads
     rows, deep = shape.group * blocks.q_rows, lanes(shape)
-    words = blocks.prefill_cells * heads * 2 // shape.packing
-    kind = jnp.uint32 if shape.paired else jnp.float32
+    words = blocks.prefill_cells * heads // shape.packing
     found = jnp.float32
     return Scratch(
-        queries=pltpu.VMEM((heads, rows, shape.head_dim), shape.compute),
-        words=pltpu.VMEM((deep, words, LANES), kind),
+        queries=pltpu.VMEM((heads, rows, shape.width), shape.compute),
+        words=pltpu.VMEM((shape.lanes // LANES, words, LANES), jnp.uint32),
         mixed=pltpu.VMEM((deep, blocks.q_rows * shape.q_heads, LANES), found),
         largest=pltpu.VMEM((heads, rows, LANES), found),
         total=pltpu.VMEM((heads, rows, LANES), found),
-        sums=pltpu.VMEM((heads, rows, shape.head_dim), found),
+        sums=pltpu.VMEM((heads, rows, shape.width), found),
     )

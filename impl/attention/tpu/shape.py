@@ -1,17 +1,24 @@
 """The static shape of a kernel: sizes, block sizes and options, all hashable."""
 
+from math import gcd
 from typing import Any, Final
 
 import jax.numpy as jnp
 from attrs import frozen
 
-LANES: Final = 128
-"""Numbers of 32 bits side by side in one row of a register, and page ids in one row of a table."""
+from impl.cache import rows as pool
+
+LANES: Final = pool.LANES
+"""Numbers side by side in one row of a register, and page ids in one row of a table."""
 
 
 def ceil_div(number: int, size: int) -> int:
     """The quotient, rounded up; both are plain integers."""
     return -(-number // size)
+
+
+TILES: Final = {1: 32, 2: 8, 4: 8}
+"""Rows of a tile in main memory, by the bytes of a number."""
 
 
 @frozen(kw_only=True)
@@ -66,18 +73,33 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """Lanes of a query: head_dim, rounded up to a multiple of 128."""
+        """Lanes of a query and of a result: head_dim, rounded up to a multiple of 128."""
         return ceil_div(self.head_dim, LANES) * LANES
 
     @property
+    def key_lane(self) -> int:
+        """The lane of a row of the pool in which K begins, behind V."""
+        return pool.key_lane(self.head_dim)
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a row of the pool."""
+        return pool.lanes(self.head_dim)
+
+    @property
+    def shift(self) -> int:
+        """The lane of a query in which it begins: that of K in its first register."""
+        return self.key_lane % LANES
+
+    @property
     def rows(self) -> int:
-        """Rows of one cell: K and V of every KV head."""
-        return 2 * self.kv_heads
+        """Rows of one cell: one for each KV head."""
+        return self.kv_heads
 
     @property
     def tile(self) -> int:
         """Rows of a tile; a copy of more rows must begin at a multiple of it."""
-        return 32 // int(jnp.dtype(self.kv_dtype).itemsize)
+        return TILES[int(jnp.dtype(self.kv_dtype).itemsize)]
 
     @property
     def single(self) -> bool:
@@ -87,8 +109,8 @@ class Shape:
 
     @property
     def unit(self) -> int:
-        """Cells of one tile, at least one: copies of more begin at a multiple of it."""
-        return max(1, self.tile // self.rows)
+        """The fewest cells that fill tiles: copies of several begin at a multiple of it."""
+        return min(self.tile // gcd(self.tile, self.rows), self.page_size)
 
     @property
     def page_rows(self) -> int:
@@ -122,20 +144,20 @@ class Shape:
         return jnp.float32 if self.exact else jnp.bfloat16
 
     @property
-    def paired(self) -> bool:
-        """Whether K and V of a head share 32-bit words."""
-        return bool(jnp.dtype(self.kv_dtype).itemsize < 4)
-
-    @property
-    def narrow(self) -> bool:
-        """Whether 8 bits are separated without widening: one head, or an even number of heads."""
-        alone = self.kv_heads == 1 or self.kv_heads % 2 == 0
-        return bool(jnp.dtype(self.kv_dtype).itemsize == 1 and not self.exact and alone)
-
-    @property
     def packing(self) -> int:
-        """Numbers in a word of 32 bits, when K and V are separated."""
-        return 4 if self.narrow else 2 if self.paired else 1
+        """Rows in a word of 32 bits when heads are separated: all of one cell, or whole cells."""
+        most = 1 if self.exact else 4 // int(jnp.dtype(self.kv_dtype).itemsize)
+        return next(
+            size
+            for size in (4, 2, 1)
+            if size <= most and (self.kv_heads % size == 0 or size % self.kv_heads == 0)
+        )
+
+    @property
+    def separated(self) -> Any:
+        """The dtype in which heads are separated: that of the pool, unless it must be widened."""
+        kinds = {1: jnp.float32, 2: jnp.bfloat16, 4: self.kv_dtype}
+        return kinds[self.packing]
 
     @property
     def id_rows(self) -> int:
