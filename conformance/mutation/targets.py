@@ -116,6 +116,7 @@ CONTENTS: Final = (
     "impl.attention.reference",
 )
 KERNEL: Final = (
+    "impl.cache.rows",
     "impl.attention.tpu",
     "impl.attention.tpu.blocks",
     "impl.attention.tpu.buffers",

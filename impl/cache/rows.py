@@ -7,6 +7,9 @@ head of each of its cells, cell by cell. A row has V in its first lanes and K be
 registers of 128 lanes as hold both; lanes of neither are 0. V comes first so that the results of
 attention begin in the first lane.
 
+On several devices with KV heads of their own each has such a pool of its heads, which is a shard of
+the rows of one array.
+
 `impl.attention.tpu` takes this shape alone. Every other function of the cache and of attention
 takes both: copies and resets are those of `impl.cache.paged`. Cells are named by destinations, as
 there.

@@ -171,13 +171,16 @@ def test_a_file_has_the_arguments_of_its_job(
     }
     assert all(f", {option}={value!r}" in call for option, value in options.items())
     assert (
-        len({*own, *options, *(["chip"] if kernel == "tpu" else [])})
+        len({*own, *options, *(["chip", "page_size"] if kernel == "tpu" else [])})
         == call.count("=") - _inner(own) - 1
     )
     assert f'dma_execution_mode="{mode}"' in text
     assert f"detect_races={mode == 'eager'}," in text
     assert f'held["q"]).astype("{sizes.kinds[0]}")' in text
-    assert f'held["kv_pages"]).astype("{sizes.kinds[1]}")' in text
+    held = "rows.of" if kernel == "tpu" else ""
+    pool = f'    {held}(jnp.asarray(held["kv_pages"]).astype("{sizes.kinds[1]}")),'
+    assert pool in text.splitlines()
+    assert ("from impl.cache import rows" in text) == (kernel == "tpu")
     compile(text, "file", "exec")
 
 

@@ -27,7 +27,7 @@ from conformance.kernels.compile import (
     traced,
 )
 from conformance.kernels.compile.grid import Cell, Heads
-from conformance.kernels.compile.job import Job
+from conformance.kernels.compile.job import Found, Job
 from conformance.kernels.compile.launch import compile_cell, missing
 from conformance.kernels.compile.outcome import NOT_ASKED, Compiled
 from impl.attention.tpu import ragged_paged_attention
@@ -210,6 +210,39 @@ def test_a_kernel_works_on_as_many_cores_as_it_is_split_for() -> None:
     assert 2 == traced.cores(both, most=2)
 
 
+@pytest.mark.parametrize(
+    ("temporary", "aliased", "append", "what"),
+    [
+        (0, 0, False, None),
+        (50, 0, False, None),
+        (51, 0, False, "0.05 times the bytes of the pool beside it: a copy"),
+        (1003, 1000, True, "1.00 times"),
+        (40, 1000, True, None),
+        (40, 999, True, "in another place: 999 of 1000 bytes are aliased"),
+        (40, 999, False, None),
+    ],
+)
+def test_a_call_that_copies_the_pool_fails(
+    temporary: int, aliased: int, what: str | None, *, append: bool
+) -> None:
+    """Up to a twentieth of the pool may be temporary, and new cells are written in place."""
+    found = Found(pool=1000, temporary=temporary, aliased=aliased)
+    said = compiling_process.copies(found, append=append)
+    assert said is None if what is None else what in str(said)
+    assert compiling_process.copies(Found(), append=append) is None  # of a kernel in our wrapper
+
+
+@pytest.mark.deep
+def test_a_kernel_whose_pool_is_copied_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that brings the other shape of the pool into its own at every call fails."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "tools"))
+    cell = evolve(SHARE, heads=Heads(32, 8, 64))
+    record = launch.compile_cell(cell, "kernel_toys:copies_the_pool", figures=False)
+    assert ("fails", "copy") == (record.verdict, record.cause), record.reason
+    assert record.copied is not None
+    assert record.copied >= 1
+
+
 def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
     """A reproducer is valid Python that imports jax and the kernel's module, and has its sizes."""
     path = tmp_path / "cell.py"
@@ -219,13 +252,13 @@ def test_a_reproducer_is_one_file(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
 
     compile(text, str(path), "exec")
-    assert "kernel(*arrays, scale=0.5, chip='v6e')" in text
-    assert "(1024, 16, 2, 128), jnp.float8_e4m3fn" in text
+    assert "kernel(*arrays, scale=0.5, chip='v6e', page_size=16)" in text
+    assert "(131072, 16, 256), jnp.float8_e4m3fn" in text
     assert "conformance" not in text
     new = reproduce.source(APPENDING, "tpu")
     compile(new, str(path), "exec")
     assert "from impl.attention.tpu import append_and_attend as kernel" in new
-    assert "kernel(*arrays, keys=keys, values=values, chip='v6e')" in new
+    assert "kernel(*arrays, keys=keys, values=values, chip='v6e', page_size=16)" in new
     assert "(512, 1, 128), jnp.bfloat16),  # keys" in new
     of_jax = reproduce.source(EIGHT_BILLION, "jax")
     assert "kernel(*arrays, num_kv_pages_per_block=64, num_queries_per_block=32)" in of_jax
@@ -374,7 +407,9 @@ def test_the_reproducer_of_a_cell_that_compiles_says_so(tmp_path: Path) -> None:
     path.write_text(reproduce.source(SHARE, "tpu"))
     run = alone(path)
 
-    assert (0, "compiles") == (run.returncode, run.stdout.strip())
+    said, _, share = run.stdout.strip().rpartition(" ")
+    assert (0, "compiles; temporary bytes over those of the pool:") == (run.returncode, said)
+    assert 0 <= float(share) <= compiling_process.MOST_COPIED
 
 
 SHARDED: Final = """\
@@ -391,12 +426,12 @@ from impl.attention.tpu import ragged_paged_attention as kernel
 target = topologies.get_topology_desc("v5e:2x2", platform="tpu")
 mesh = Mesh(np.array(target.devices), ("x",))
 heads, all_of_it = P(None, "x", None), P()
-specs = (heads, P(None, None, "x", None), *[all_of_it] * 4)
+specs = (heads, heads, *[all_of_it] * 4)  # each device has the rows of its own KV heads
 sharded = jax.shard_map(
-    partial(kernel, scale=0.09, chip="v5e"),
+    partial(kernel, scale=0.09, chip="v5e", page_size=128),
     mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False,
 )
-kinds = [((512, 32, 128), jnp.bfloat16), ((1024, 128, 16, 128), jnp.bfloat16)]
+kinds = [((512, 32, 128), jnp.bfloat16), ((1024, 128 * 8, 256), jnp.bfloat16)]
 kinds += [(shape, jnp.int32) for shape in ((64,), (64, 64), (65,), (1,))]
 placed = [NamedSharding(mesh, spec) for spec in specs]
 jitted = jax.jit(sharded, in_shardings=placed, out_shardings=placed[0])

@@ -20,8 +20,8 @@ def test_the_defaults_are_those_that_are_documented() -> None:
     deep_after(
         1,
         [
-            ("_block_pages", lambda pool: max(2, 256 // pool.shape[1])),
-            ("_block_pages", lambda pool: max(1, (512, 256)[pool.shape[3] > 128] // pool.shape[1])),
+            ("_block_pages", lambda pool, _: max(2, 256 // pool.page_size)),
+            ("_block_pages", lambda pool, dim: max(1, (512, 256)[dim > 128] // pool.page_size)),
             ("_step_elements", lambda: 1 << 20),
             ("ragged_paged_attention", partial(reference.ragged_paged_attention, q_block=16)),
         ],

@@ -11,7 +11,8 @@ from conformance.kernels.compile.peaks import PEAKS
 FILE = '''\
 """{kernel}, compiled ahead of time for {chip} with no TPU: {cell}.
 
-Needs jax and libtpu{module_needed}. Prints "compiles", or the error of the compiler.
+Needs jax and libtpu{module_needed}. Prints what a call takes beside the pool, or the error
+of the compiler.
 """
 
 import os
@@ -48,9 +49,10 @@ def call(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs{names}):
 
 try:
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):  # kernels may look for the chip here
-        jitted = jax.jit(call, in_shardings=placed, out_shardings=placed)
-        jitted.lower(*arguments).compile()
-    print("compiles")
+        jitted = jax.jit(call, in_shardings=placed, out_shardings=placed{donated})
+        memory = jitted.lower(*arguments).compile().memory_analysis()
+    pool = arguments[1].size * arguments[1].dtype.itemsize
+    print("compiles; temporary bytes over those of the pool:", memory.temp_size_in_bytes / pool)
 except Exception as error:
     raise SystemExit(f"{{type(error).__name__}}: {{error}}")
 '''
@@ -102,6 +104,7 @@ def source(
         heads=cell.heads,
         pool=cell.pool(of_rows=found.of_rows),
         starts=cell.seqs + 1,
+        donated=", donate_argnums=(1,)" if cell.append else "",
         new="".join(f"{struct}{name}\n" for name in new),
         names="".join(f", {name}" for name in new),
         options="".join(f", {name}={name}" for name in new) + _named(every),
