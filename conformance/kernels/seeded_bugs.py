@@ -31,6 +31,7 @@ WINDOW: Final = SIZES[2].name
 CAPPED: Final = SIZES[1].name
 SCALED: Final = SIZES[3].name
 BYTES: Final = SIZES[4].name
+FOUR: Final = SIZES[11].name
 LONG: Final = SIZES[7].name
 LONG_WINDOW: Final = SIZES[8].name
 MANY: Final = SIZES[9].name
@@ -53,14 +54,14 @@ Fold = Callable[[Ref, Ref], object]
 
 Places = Callable[Concatenate[Array, Array, Array, Array, P], Array]
 """As `impl.attention.places.of`."""
-Write = Callable[Concatenate[Array, Array, Array, P], Array]
+Write = Callable[Concatenate[Shape, Array, fresh.Operand, Array, P], Array]
 """As `impl.attention.tpu.writing.write`."""
 
 
 class Call(Protocol):
     """As the traced call of the kernel."""
 
-    def __call__(self, shape: Shape, *given: object, cells: Array | None = None) -> Array:
+    def __call__(self, shape: Shape, *given: object, new: Array | None = None) -> Array:
         """Attend."""
         ...
 
@@ -184,13 +185,9 @@ def _from_the_first(right: Whole) -> Whole:
     return lambda shape, position, span: (span.low, right(shape, position, span)[1])
 
 
-def _at_most_64(right: Callable[Concatenate[int, P], None]) -> Callable[Concatenate[int, P], None]:
-    """New cells are written as if no page had more cells than 64."""
-
-    def wrong(page_size: int, /, *rest: P.args, **named: P.kwargs) -> None:
-        right(min(page_size, 64), *rest, **named)
-
-    return wrong
+def _at_most_64(shape: Shape) -> Shape:
+    """As if no page had more cells than 64."""
+    return evolve(shape, page_size=min(shape.page_size, 64))
 
 
 def _next_page(right: StartPage) -> StartPage:
@@ -339,8 +336,16 @@ def _as_one_core(right: After) -> After:
 def _one_place_on(right: Write[P]) -> Write[P]:
     """Every new cell goes to the next destination."""
 
-    def wrong(pool: Array, cells: Array, to: Array, /, *rest: P.args, **named: P.kwargs) -> Array:
-        return right(pool, cells, jnp.where(to < 0, to, to + 1), *rest, **named)
+    def wrong(
+        shape: Shape,
+        pool: Array,
+        new: fresh.Operand,
+        to: Array,
+        /,
+        *rest: P.args,
+        **named: P.kwargs,
+    ) -> Array:
+        return right(shape, pool, new, jnp.where(to < 0, to, to + 1), *rest, **named)
 
     return wrong
 
@@ -386,8 +391,8 @@ def _row_before(right: Places[P]) -> Places[P]:
 def _from_the_pool(right: Call) -> Callable[..., Array]:
     """The operands are ignored."""
 
-    def wrong(shape: Shape, *given: object, cells: Array) -> Array:
-        del cells
+    def wrong(shape: Shape, *given: object, new: Array) -> Array:
+        del new
         return right(evolve(shape, fresh=False), *given)
 
     return wrong
@@ -443,6 +448,18 @@ def _whole_block(right: Bounds) -> Callable[[Flow, Fetch], tuple[Array, int]]:
 
 def _not_blanked(_right: Blanked) -> Blanked:
     return lambda _shape, held, *_: held
+
+
+def _first_member(right: Callable[[Array, int], Array]) -> Callable[[Array, int], Array]:
+    return lambda words, _member: right(words, 0)
+
+
+def _new_alone(_right: Callable[P, Array]) -> Callable[..., Array]:
+    return lambda _shape, _old, new, *_: new
+
+
+def _no_parts(_right: Callable[P, Array]) -> Callable[..., Array]:
+    return lambda _self, waiting, *_: waiting
 
 
 def _kept_by_words(right: Blanked) -> Blanked:
@@ -590,7 +607,28 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         sizes=SCALED,
     ),
     "one of two heads in a word": Mutant(
-        "the other head's K and V", cells, "upper", lambda _right: cells.lower, sizes=BYTES
+        "the other head's K and V", cells, "upper", lambda _right: cells.lower
+    ),
+    "one of two heads in 8 bits": Mutant(
+        "the other head's K and V", cells, "_bytes", _first_member, sizes=BYTES
+    ),
+    "one of four heads in a word": Mutant(
+        "the K and V of another head", cells, "_bytes", _first_member, sizes=FOUR
+    ),
+    "two of four heads in a word": Mutant(
+        "the K and V of other heads", cells, "upper", lambda _right: cells.lower, sizes=FOUR
+    ),
+    "the cells of words in their order": Mutant(
+        "a mask for other cells", cells, "place", lambda _right: lambda _shape, index, _count: index
+    ),
+    "a block of new cells alone": Mutant(
+        "old cells are lost beside new ones", cells, "blended", _new_alone, append=True
+    ),
+    "a block is written before it has come": Mutant(
+        "no wait", writing.Work, "_old", _unwaited, append=True
+    ),
+    "new cells behind the first of a block": Mutant(
+        "a part of a block is left out", writing.Work, "part", _no_parts, append=True
     ),
     "no scale": Mutant(
         "scale dropped", kernel, "_kernel", _shapes(lambda shape: evolve(shape, scale=1.0))
@@ -613,7 +651,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "written one off", kernel, "write", _one_place_on, append=True
     ),
     "new cells of a large page": Mutant(
-        "in another page", writing, "_kernel", _at_most_64, sizes=LONG_WINDOW, append=True
+        "in another page",
+        writing,
+        "_kernel",
+        _shapes(_at_most_64),
+        sizes=LONG_WINDOW,
+        append=True,
     ),
     "padding is written": Mutant(
         "padding to cell 0", places, "of", _padding_to_first_cell, append=True

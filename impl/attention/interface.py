@@ -57,12 +57,13 @@ def check_shapes(
 ) -> Pool:
     """The sizes of the pool. Raises InvalidInput for shapes that do not fit together.
 
-    num_seqs: its shape. page_size: of a pool of rows; None for that of the other shape.
+    num_seqs: its shape. page_size: of a pool of rows; the other shape has it already, or None.
     """
     require("q", q.shape, "[T, q_heads, head_dim]", holds=q.ndim == 3)
     every = q.shape + kv_pages.shape
     require("q", (q.shape, kv_pages.shape), "no empty axis", holds=0 not in every)
-    pool = _of_rows(q, kv_pages, page_size) if kv_pages.ndim == 3 else _interleaved(q, kv_pages)
+    kind = _of_rows if kv_pages.ndim == 3 else _interleaved
+    pool = kind(q, kv_pages, page_size)
     heads = pool.kv_heads
     require("q", q.shape, f"a multiple of {heads} KV heads", holds=q.shape[1] % heads == 0)
     rows = page_indices.shape[0] if page_indices.ndim == 2 else 0
@@ -75,11 +76,13 @@ def check_shapes(
     return pool
 
 
-def _interleaved(q: Array, kv_pages: Array) -> Pool:
+def _interleaved(q: Array, kv_pages: Array, page_size: int | None) -> Pool:
     pool = kv_pages.shape
     layout = "[pages, page_size, 2 * kv_heads, head_dim], or pages of rows with their page_size"
     require("kv_pages", pool, layout, holds=len(pool) == 4 and pool[2] % 2 == 0)
     require("q", q.shape, f"a head_dim of {pool[3]}, as in kv_pages", holds=q.shape[2] == pool[3])
+    allowed = f"{pool[1]}, as in kv_pages, or None"
+    require("page_size", page_size, allowed, holds=page_size in (None, pool[1]))
     return Pool(pages=pool[0], page_size=pool[1], kv_heads=pool[2] // 2)
 
 

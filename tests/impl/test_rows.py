@@ -130,3 +130,5 @@ def test_the_reference_reads_and_writes_both_alike(
     assert np.array_equal(answer, found)
     assert np.array_equal(bits(rows.of(written)), bits(held))
     assert not np.array_equal(bits(written), bits(pool))
+    with pytest.raises(InvalidInput, match="page_size"):
+        of_rows(q, jnp.pad(pool, [(0, 0), (0, 1), (0, 0), (0, 0)]), *arrays)

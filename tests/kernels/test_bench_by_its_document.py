@@ -11,7 +11,7 @@ from attrs import evolve
 from cell_tools import GOOD
 from deep import deep_after
 
-from conformance.kernels import answers, appending, metamorphic, standalone
+from conformance.kernels import answers, appending, kernel_under_test, metamorphic, standalone
 from conformance.kernels.batches import FAR, SIZES, Batch, Sizes, build
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.compile import baseline, table
@@ -171,7 +171,7 @@ def test_a_file_has_the_arguments_of_its_job(
     }
     assert all(f", {option}={value!r}" in call for option, value in options.items())
     assert (
-        len({*own, *options, *(["chip", "page_size"] if kernel == "tpu" else [])})
+        len({*own, *options, *kernel_under_test.find(kernel).told})
         == call.count("=") - _inner(own) - 1
     )
     assert f'dma_execution_mode="{mode}"' in text

@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from conformance.kernels.compile.grid import Cell
 from impl.attention.tpu import blocks as planning
-from impl.attention.tpu import cells, shape_of
+from impl.attention.tpu import cells, shape_of, writing
 from impl.attention.tpu.shape import Shape
 
 UNTUNED: Final = (128, 32)
@@ -108,7 +108,9 @@ def planned(cell: Cell) -> Shape:
 def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> dict[str, int] | None:
     """The planned blocks of this grid point, if they agree with the requested scratch."""
     shape = planned(cell)
-    explained = sorted(list(buffer.shape) for buffer in planning.allocated(shape))
+    every = planning.allocated(shape)
+    every += writing.sized(shape)[:2] if cell.append else ()
+    explained = sorted(list(buffer.shape) for buffer in every)
     if explained != sorted(scratch):
         return None
     return asdict(shape.blocks) | {"head_turns": shape.kv_heads // cells.each(shape)}

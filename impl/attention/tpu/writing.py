@@ -27,7 +27,8 @@ from impl.attention.tpu.shape import Shape
 
 NAME: Final = "kvspec_write_cells"
 NOWHERE: Final = -1
-AT_ONCE: Final = 16
+MOST_AT_ONCE: Final = 16
+BYTES_AT_ONCE: Final = 1 << 22
 """So many blocks are blended together, since each waits for two copies in and one out."""
 
 
@@ -47,11 +48,11 @@ class Refs(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """old, new [16, rows of a block, lanes]: blocks that are blended.
+    """old, new [blocks, rows of a block, lanes]: blocks that are blended.
 
-    blocks i32[4, 16]: of each its page, its first cell there, the first new cell and the one after
-    the last, from the start of the block. came, blended, gone: semaphores of copies in, of copies
-    of blended blocks, and of whole ones.
+    blocks i32[4, blocks]: of each its page, its first cell there, the first new cell and the one
+    after the last, from the start of the block. came, blended, gone: semaphores of copies in, of
+    copies of blended blocks, and of whole ones.
     """
 
     old: Any
@@ -79,7 +80,6 @@ def write(
     assert operand.rows.dtype == kv_pages.dtype, "a copy keeps the dtype of the pool"
     inside = (destinations >= 0) & (destinations < shape.pages * shape.page_size)
     starts = jnp.where(inside, destinations, NOWHERE)
-    block = (AT_ONCE, shape.unit * shape.rows, shape.lanes)
     pool: Array = pl.pallas_call(
         partial(_kernel, shape),
         out_shape=jax.typeof(kv_pages),
@@ -88,17 +88,22 @@ def write(
             *[pl.BlockSpec(memory_space=pltpu.HBM)] * 3,
         ],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
-        scratch_shapes=[
-            pltpu.VMEM(block, kv_pages.dtype),
-            pltpu.VMEM(block, kv_pages.dtype),
-            pltpu.SMEM((4, AT_ONCE), jnp.int32),
-            *[pltpu.SemaphoreType.DMA] * 3,
-        ],
+        scratch_shapes=sized(shape),
         input_output_aliases={5: 0},
         interpret=interpret,
         name=NAME,
     )(starts, runs(starts, shape.page_size), operand.places, after, operand.rows, kv_pages)
     return pool
+
+
+def sized(shape: Shape) -> Scratch:
+    """The shapes of the scratch. Where a cell fills tiles no block is blended."""
+    rows = shape.unit * shape.rows
+    room = BYTES_AT_ONCE // (rows * shape.lanes * int(jnp.dtype(shape.kv_dtype).itemsize))
+    count = 1 if shape.unit == 1 else max(1, min(MOST_AT_ONCE, room))
+    block = pltpu.VMEM((count, rows, shape.lanes), shape.kv_dtype)
+    arrived, blended, gone = [pltpu.SemaphoreType.DMA] * 3
+    return Scratch(block, block, pltpu.SMEM((4, count), jnp.int32), arrived, blended, gone)
 
 
 def runs(starts: Int32[Array, " T"], page_size: int) -> Int32[Array, " T"]:
@@ -189,7 +194,7 @@ class Work:
             copy(held, self.scratch.new.at[waiting], self.scratch.came).start()
 
         waiting = waiting + (count > 0).astype(jnp.int32)
-        full = waiting == AT_ONCE
+        full = waiting == blocks.shape[1]
         pl.when(full)(lambda: self.blend(waiting))
         return jnp.where(full, 0, waiting)
 
