@@ -86,8 +86,6 @@ _ATTENDED: Final = {
     "page_indices": "B M",
     "cu_q_lens": "B+1",
 }
-_OF_ROWS: Final = frozenset({"page_size"})
-"""What a pool with an axis less lacks: it is one of rows then."""
 FUNCTIONS: Final = (
     Shapes(paged.interleave, frozenset({"interleave"}), {"k": "T H D", "v": "T H D"}),
     Shapes(
@@ -100,10 +98,10 @@ FUNCTIONS: Final = (
         frozenset({"draw"}),
         {"logits": "T V", "seeds": "T", "choices": "T", "positions": "T", "temperatures": "T"},
     ),
-    Shapes(partial(reference.ragged_paged_attention, num_seqs=1), _OF_ROWS, _ATTENDED),
+    Shapes(partial(reference.ragged_paged_attention, num_seqs=1), frozenset(), _ATTENDED),
     Shapes(
         partial(appending.append_and_attend, num_seqs=1),
-        _OF_ROWS,
+        frozenset(),
         {**_ATTENDED, "keys": "T H D", "values": "T H D", "destinations": "T"},
     ),
 )

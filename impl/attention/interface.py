@@ -62,8 +62,8 @@ def check_shapes(
     require("q", q.shape, "[T, q_heads, head_dim]", holds=q.ndim == 3)
     every = q.shape + kv_pages.shape
     require("q", (q.shape, kv_pages.shape), "no empty axis", holds=0 not in every)
-    kind = _of_rows if kv_pages.ndim == 3 else _interleaved
-    pool = kind(q, kv_pages, page_size)
+    of_rows = kv_pages.ndim == 3 and page_size is not None
+    pool = (_of_rows if of_rows else _interleaved)(q, kv_pages, page_size)
     heads = pool.kv_heads
     require("q", q.shape, f"a multiple of {heads} KV heads", holds=q.shape[1] % heads == 0)
     rows = page_indices.shape[0] if page_indices.ndim == 2 else 0
@@ -79,7 +79,7 @@ def check_shapes(
 def _interleaved(q: Array, kv_pages: Array, page_size: int | None) -> Pool:
     pool = kv_pages.shape
     layout = "[pages, page_size, 2 * kv_heads, head_dim], or pages of rows with their page_size"
-    require("kv_pages", pool, layout, holds=len(pool) == 4 and pool[2] % 2 == 0)
+    require("kv_pages", pool, layout, holds=len(pool) == 4 and pool[2] % 2 == 0, remedy=OF_ROWS)
     require("q", q.shape, f"a head_dim of {pool[3]}, as in kv_pages", holds=q.shape[2] == pool[3])
     allowed = f"{pool[1]}, as in kv_pages, or None"
     require("page_size", page_size, allowed, holds=page_size in (None, pool[1]))

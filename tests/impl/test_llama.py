@@ -10,6 +10,7 @@ import pytest
 from attrs import evolve
 from numpy.typing import NDArray
 
+from impl.cache import rows
 from impl.models.llama import Llama, LlamaWeights
 from impl.models.protocol import BatchPlan, Cache, Model
 from spec.vocabulary.errors import InvalidInput
@@ -307,4 +308,5 @@ def test_a_kernel_that_cannot_run_is_not_replaced(weights: LlamaWeights) -> None
     asked = evolve(LLAMA, attention="tpu")
 
     with pytest.raises(InvalidInput, match="page_size: saw 4"):
-        run(asked, weights, poisoned(), plan, np.zeros(WIDTH, np.int32), positions)
+        pools = tuple(map(rows.of, poisoned()))
+        run(asked, weights, pools, plan, np.zeros(WIDTH, np.int32), positions)

@@ -39,10 +39,7 @@ def anything(shape: tuple[int, ...], kind: str, seed: int) -> jax.Array:
 
 @pytest.mark.parametrize("head_dim", DIMS)
 def test_a_row_holds_v_and_k_in_the_fewest_registers(head_dim: int) -> None:
-    """Neither begins inside of the other, and less than a register of a row is empty, or K's own.
-
-    K begins in a register of its own unless the row is shorter otherwise.
-    """
+    """K begins in a register of its own, behind V, unless the row is shorter otherwise."""
     first, width = rows.key_lane(head_dim), rows.lanes(head_dim)
     alone = -(-head_dim // LANES) * LANES
 

@@ -276,7 +276,7 @@ def test_blocks_that_cannot_be_are_refused(blocks: Blocks, what: str) -> None:
         (Case(q_heads=9, kv_heads=3, page_size=8, kv="int8"), {}, "kv_pages"),
         (Case(), {"page_size": 0}, "page_size"),
         (Case(), {"page_size": 3}, "page_size"),
-        (Case(), {"page_size": None}, "page_size"),
+        (Case(), {"page_size": None}, "kv_pages"),
         (Case(), {"chip": "v3"}, "chip"),
         (Case(), {"chip": None}, "chip"),
         (Case(), {"sliding_window": 0}, "sliding_window"),
