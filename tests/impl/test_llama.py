@@ -307,6 +307,6 @@ def test_a_kernel_that_cannot_run_is_not_replaced(weights: LlamaWeights) -> None
     plan, positions = plan_of({0: [0]})
     asked = evolve(LLAMA, attention="tpu")
 
+    pools = tuple(map(rows.of, poisoned()))
     with pytest.raises(InvalidInput, match="page_size: saw 4"):
-        pools = tuple(map(rows.of, poisoned()))
         run(asked, weights, pools, plan, np.zeros(WIDTH, np.int32), positions)
