@@ -20,6 +20,7 @@ from conformance.kernels.batches import SIZES
 from conformance.kernels.pallas import Copy, Ref
 from impl.attention import places
 from impl.attention.tpu import cells, decode, flow, fresh, prefill, writing
+from impl.attention.tpu.arithmetic import divide
 from impl.attention.tpu.decode import Span
 from impl.attention.tpu.flow import Fetch, Flow
 from impl.attention.tpu.shape import LANES, Shape
@@ -313,8 +314,8 @@ def _other_heads(
     def wrong(self: decode.Work, shape: Shape, /, *rest: P.args, **named: P.kwargs) -> None:
         right(self, shape, *rest, **named)
         like = (shape.q_heads, self.count)
-        _, head = cells.divide(lax.broadcasted_iota(jnp.int32, like, 1), shape.kv_heads)
-        _, row = cells.divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.kv_heads)
+        _, head = divide(lax.broadcasted_iota(jnp.int32, like, 1), shape.kv_heads)
+        _, row = divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.kv_heads)
         self.own = head == row
 
     return wrong

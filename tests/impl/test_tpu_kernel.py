@@ -92,7 +92,8 @@ CASES: Final = {
         q_heads=6,
         kv_heads=3,
         kv="float8_e4m3fn",
-        blocks=evolve(SMALL, kv_pages=16, decode_cells=128),
+        page_size=32,
+        blocks=evolve(SMALL, decode_cells=128),
     ),
     "e4m3, eight heads": Case(q_heads=16, kv_heads=8, kv="float8_e4m3fn", page_size=32),
     "head_dim 192, int8": Case(kv="int8", head_dim=192, options={"scale": 0.002}),
@@ -102,6 +103,7 @@ CASES: Final = {
         q_heads=6,
         kv_heads=3,
         head_dim=256,
+        page_size=32,
         kv="float8_e4m3fn",
         q="float32",
         blocks=evolve(SMALL, decode_cells=128),
@@ -304,3 +306,23 @@ def test_a_pool_that_a_call_would_copy_is_refused() -> None:
         with pytest.raises(InvalidInput, match=r"impl\.cache\.rows makes such a pool") as caught:
             ragged_paged_attention(q, pool, *others, page_size=16, chip="v5e")
         assert caught.value.name == "kv_pages"
+
+
+@pytest.mark.parametrize("past", [1, 40])
+def test_rows_past_the_end_of_q_are_left_out(past: int, interpreted: pltpu.InterpretParams) -> None:
+    """With queries that do not exist, in its last sequence, a batch reads and writes q alone."""
+    case = Case(kv="float32", q="float32", lens=((1, 20), (5, 50)))
+    q, kv_pages, lens, table, starts, count = case.arrays()
+    q = q[: starts[-1]]
+
+    def attend(bounds: Any) -> Any:
+        return ragged_paged_attention(
+            *(q, rows.of(kv_pages), lens, table, bounds, count),
+            page_size=case.page_size,
+            blocks=SMALL,
+            interpret=interpreted,
+        )
+
+    found = attend(starts.at[-1].add(past))
+    assert found.shape == q.shape
+    assert np.array_equal(found[:1], attend(starts)[:1])

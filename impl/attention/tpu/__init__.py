@@ -57,8 +57,8 @@ def ragged_paged_attention(
     q: bfloat16 or float32. kv_pages [pages, page_size * kv_heads, lanes]: one of KV_DTYPES, in the
     shape of `impl.cache.rows`; page_size is a power of two, 8 or more.
     k_scale, v_scale: factors of the stored K and V. Page ids must be in range: one that is not is
-    clamped, so that nothing outside the pool is read. cu_q_lens must stay within q: the results of
-    rows that do not exist would be written past its end.
+    clamped, so that nothing outside the pool is read. Rows that cu_q_lens has past the end of q are
+    neither read nor written.
 
     blocks: sizes, planned for the chip unless given. chip: one of `blocks.CHIPS`, by default the
     one that the program runs on; required to compile ahead of time. interpret:
@@ -245,7 +245,8 @@ def _call(
         ),
     )
     missing = shape.table_rows * LANES - shape.pages_per_seq
-    ids = jnp.pad(page_indices, ((0, 0), (0, missing))).reshape(-1, 1, LANES)
+    inside = jnp.clip(page_indices, 0, shape.pages - 1)
+    ids = jnp.pad(inside, ((0, 0), (0, missing))).reshape(-1, 1, LANES)
     blank = jnp.zeros_like(wide)
     own = [] if new is None else [new]
     split = (shape.cores,) if shape.cores > 1 else ()
@@ -262,6 +263,7 @@ def _call(
         input_output_aliases={6 + len(own): 0},  # rows of no sequence stay 0
         compiler_params=pltpu.CompilerParams(
             vmem_limit_bytes=shape.vmem,
+            disable_bounds_checks=True,  # most of starting a copy; `flow` clamps what it is given
             dimension_semantics=(pltpu.PARALLEL,) * len(split),
         ),
         interpret=interpret,

@@ -154,14 +154,6 @@ def _interleaved(index: Array, count: int) -> Array:
     return lax.shift_right_logical(index, 1) + (index & 1) * (count // 2)
 
 
-def divide(number: Array, size: int) -> tuple[Array, Array]:
-    """Quotient and remainder of a number that is not negative."""
-    if size & (size - 1) == 0:
-        return lax.shift_right_logical(number, size.bit_length() - 1), number & (size - 1)
-    by = jnp.int32(size)
-    return lax.div(number, by), lax.rem(number, by)
-
-
 def blanked(shape: Shape, held: Array, low: Array, high: Array) -> Array:
     """Rows with zeros in the cells before `low` and from `high` on: 0 * NaN is NaN."""
     return blended(shape, jnp.zeros_like(held), held, low, high)

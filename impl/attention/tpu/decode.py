@@ -16,6 +16,7 @@ from jax import Array, lax
 from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention.tpu import cells
+from impl.attention.tpu.arithmetic import divide, quotient, rounded_up
 from impl.attention.tpu.shape import LANES, Shape
 
 LOWEST = -jnp.inf
@@ -72,9 +73,9 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) 
     def ragged(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         return turn(index, carry, None)
 
-    first, last = lax.div(span.low, size), lax.div(span.high + size - 1, size)
-    low = lax.div(span.low + group - 1, group)
-    high = jnp.maximum(lax.div(span.high, group), low)
+    first, last = quotient(span.low, size), rounded_up(span.high, size)
+    low = rounded_up(span.low, group)
+    high = jnp.maximum(quotient(span.high, group), low)
     for ahead in range(AHEAD):
         work.score(first + ahead, _slot(first, None, ahead))
     before = scratch.largest[...]
@@ -88,7 +89,7 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) 
 
 def _slot(index: Array, step: int | None, ahead: int) -> Any:
     """The buffer of scores; it is static inside a group, which lets its steps overlap."""
-    return lax.rem(index + ahead, BUFFERS) if step is None else (step + ahead) % BUFFERS
+    return divide(index + ahead, BUFFERS)[1] if step is None else (step + ahead) % BUFFERS
 
 
 def result(scratch: Scratch) -> Array:
@@ -106,8 +107,8 @@ class Work:
         self.cells = shape.blocks.decode_cells
         self.count = self.cells * shape.kv_heads
         like = (shape.q_heads, self.count)
-        self.cell, head = cells.divide(lax.broadcasted_iota(jnp.int32, like, 1), shape.kv_heads)
-        row, _ = cells.divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.group)
+        self.cell, head = divide(lax.broadcasted_iota(jnp.int32, like, 1), shape.kv_heads)
+        row, _ = divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.group)
         self.own = head == row
 
     def _start(self, index: Array) -> Array:

@@ -7,17 +7,21 @@ whole. Tables lie in main memory, so that they may be of any size. Two cores tak
 blocks of queries: each has its own list, and they share only their inputs.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental import pallas as pl
 
 from impl.attention.tpu import decode, fresh, prefill
+from impl.attention.tpu.arithmetic import divide, parity, quotient, rounded_up
 from impl.attention.tpu.buffers import Buffers, Inputs
 from impl.attention.tpu.copies import copy, in_powers
 from impl.attention.tpu.decode import Span
 from impl.attention.tpu.shape import LANES, Shape
+
+TOGETHER: Final = 8
+"""Copies of pages whose starts overlap: each waits for its page id."""
 
 
 class Fetch(NamedTuple):
@@ -104,11 +108,11 @@ class Flow:
         """The first fetch of a sequence: queries at negative positions see nothing."""
         at = jnp.minimum(seq, self.shape.seqs - 1)
         early = jnp.maximum(self._q_len(at) - self.inputs.kv_lens[at], 0)
-        return self._first_of(seq, lax.div(early, jnp.int32(self.shape.blocks.q_rows)))
+        return self._first_of(seq, quotient(early, self.shape.blocks.q_rows))
 
     def _first_of(self, seq: Array, block: Array) -> Fetch:
         start = Fetch(seq, block, *[jnp.int32(0)] * 3)
-        return start._replace(fetch=lax.div(self._visible(start)[0], self.shape.fetch_cells))
+        return start._replace(fetch=quotient(self._visible(start)[0], self.shape.fetch_cells))
 
     def _after(self, fetch: Fetch) -> Fetch:
         """The next fetch of the list; past its end it stays there."""
@@ -123,7 +127,7 @@ class Flow:
     def _next_block(self, fetch: Fetch, *, unless: Array | bool = False) -> Fetch:
         """The first fetch of the next block of queries, of any core. unless: none is needed."""
         at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
-        blocks = lax.div(self._q_len(at) + self.shape.blocks.q_rows - 1, self.shape.blocks.q_rows)
+        blocks = rounded_up(self._q_len(at), self.shape.blocks.q_rows)
         more = fetch.block + 1 < blocks
         following = self._next_seq(jnp.where(unless | more, self._seqs(), fetch.seq + 1))
         return _either(more, self._first_of(fetch.seq, fetch.block + 1), self._begin(following))
@@ -142,7 +146,7 @@ class Flow:
     def _opens(self, fetch: Fetch) -> Array:
         """Whether the fetch is the first of its block of queries."""
         low, _ = self._visible(fetch)
-        first: Array = fetch.fetch == lax.div(low, jnp.int32(self.shape.fetch_cells))
+        first: Array = fetch.fetch == quotient(low, self.shape.fetch_cells)
         return first
 
     def _span(self, fetch: Fetch) -> tuple[Array, Array]:
@@ -168,8 +172,10 @@ class Flow:
     def _fresh(self, fetch: Fetch) -> tuple[Array, Array]:
         """The visible cells of this fetch that are given as operands: the first, how many."""
         low, high = self._span(fetch)
-        first = jnp.maximum(low, self._first_fresh(fetch))
-        return first, jnp.maximum(high - first, 0)
+        begin = self._first_fresh(fetch)
+        first = jnp.maximum(low, begin)
+        left = self.shape.tokens - self.inputs.cu_q_lens[fetch.seq] - (first - begin)
+        return first, jnp.clip(high - first, 0, jnp.maximum(left, 0))
 
     def _pages(self, fetch: Fetch) -> tuple[Array, Array]:
         """The pages of the fetch that are copied whole: from, to.
@@ -178,15 +184,13 @@ class Flow:
         """
         low, high = self._stored(fetch)
         size = self.shape.page_size
-        end = high if self.shape.fresh else high + size - 1
-        first = lax.div(low, jnp.int32(size))
-        return first, lax.div(end, jnp.int32(size))
+        end = quotient(high, size) if self.shape.fresh else rounded_up(high, size)
+        return quotient(low, size), end
 
     def _rest(self, fetch: Fetch) -> tuple[Array, Array]:
         """The page of the fetch that is not copied whole, and how many of its cells are copied."""
         _, high = self._stored(fetch)
-        size = jnp.int32(self.shape.page_size)
-        return lax.div(high, size), lax.rem(high, size)
+        return divide(high, self.shape.page_size)
 
     def _start_ids(self, fetch: Fetch) -> None:
         @pl.when(self._exists(fetch))
@@ -194,9 +198,9 @@ class Flow:
             self._ids_copy(fetch).start()
 
     def _ids_copy(self, fetch: Fetch) -> Any:
-        shape, slot = self.shape, lax.rem(fetch.number, 2)
+        shape, slot = self.shape, parity(fetch.number)
         page = fetch.fetch * shape.blocks.kv_pages
-        row = fetch.seq * shape.table_rows + lax.div(page, jnp.int32(LANES))
+        row = fetch.seq * shape.table_rows + quotient(page, LANES)
         return copy(
             self.inputs.ids.at[pl.ds(row, shape.id_rows)],
             self.buffers.ids.at[pl.ds(slot * shape.id_rows, shape.id_rows)],
@@ -209,9 +213,17 @@ class Flow:
         @pl.when(self._exists(fetch))
         def _() -> None:
             self._ids_copy(fetch).wait()
-            slot = lax.rem(fetch.number, 2)
+            slot = parity(fetch.number)
             first, last = self._pages(fetch)
-            lax.fori_loop(first, last, lambda page, _: self._start_page(fetch, slot, page), None)
+            several = quotient(last - first, TOGETHER)
+            done = first + several * TOGETHER
+
+            def start(group: Array, _: None) -> None:
+                for page in range(TOGETHER):
+                    self._start_page(fetch, slot, first + group * TOGETHER + page)
+
+            lax.fori_loop(0, several, start, None)
+            lax.fori_loop(done, last, lambda page, _: self._start_page(fetch, slot, page), None)
             if self.shape.fresh:
                 self._start_rest(fetch, slot)
                 self._start_fresh(fetch, slot)
@@ -227,10 +239,10 @@ class Flow:
 
     def _page_id(self, fetch: Fetch, slot: Array, page: Array) -> Array:
         shape = self.shape
-        offset = lax.rem(fetch.fetch * shape.blocks.kv_pages, jnp.int32(LANES)) + page
-        row = slot * shape.id_rows + lax.div(offset, jnp.int32(LANES))
-        named = self.buffers.ids[row, 0, lax.rem(offset, jnp.int32(LANES))]
-        return jnp.clip(named, 0, shape.pages - 1)
+        _, before = divide(fetch.fetch * shape.blocks.kv_pages, LANES)
+        row, lane = divide(before + page, LANES)
+        named: Array = self.buffers.ids[slot * shape.id_rows + row, 0, lane]
+        return named
 
     def _place(self, slot: Any, cell: Array, count: int) -> Any:
         """The rows of some cells of a fetch in its buffer."""
@@ -285,7 +297,7 @@ class Flow:
 
     def _wait_pages(self, fetch: Fetch) -> None:
         """One wait for a whole fetch, and one for each power of two otherwise."""
-        slot = lax.rem(fetch.number, 2)
+        slot = parity(fetch.number)
         first, last = self._pages(fetch)
         count, cells = last - first, self.shape.page_size
         if self.shape.fresh:
@@ -299,14 +311,15 @@ class Flow:
         in_powers(count, self.shape.fetch_cells // cells, wait)
 
     def _rows_of(self, fetch: Fetch) -> tuple[Array, Array]:
-        """The first row in q of the queries of this block, and their number."""
-        done = fetch.block * self.shape.blocks.q_rows
+        """The first row in q of the queries of this block, and their number; none past its end."""
+        done, tokens = fetch.block * self.shape.blocks.q_rows, self.shape.tokens
+        first = jnp.clip(self.inputs.cu_q_lens[fetch.seq] + done, 0, tokens)
         count = jnp.minimum(self._q_len(fetch.seq) - done, self.shape.blocks.q_rows)
-        return self.inputs.cu_q_lens[fetch.seq] + done, count
+        return first, jnp.minimum(count, tokens - first)
 
     def _start_queries(self, fetch: Fetch) -> None:
         first, count = self._rows_of(fetch)
-        slot = lax.rem(fetch.item, 2)
+        slot = parity(fetch.item)
 
         def start(done: Array, size: int) -> None:
             copy(
@@ -319,7 +332,7 @@ class Flow:
 
     def _wait_queries(self, fetch: Fetch) -> None:
         _, count = self._rows_of(fetch)
-        slot = lax.rem(fetch.item, 2)
+        slot = parity(fetch.item)
         self._wait_rows(self.buffers.queries, count, self.buffers.queries_here.at[slot])
 
     def _wait_rows(self, held: Any, count: Array, semaphore: Any) -> None:
@@ -341,11 +354,11 @@ class Flow:
         pl.when(~single)(lambda: self._prefill(fetch, opens, closes))
 
     def _in_buffer(self, fetch: Fetch) -> Span:
-        start = lax.rem(fetch.number, 2) * self.shape.fetch_cells
+        start = parity(fetch.number) * self.shape.fetch_cells
         return Span(start, *self._span(fetch))
 
     def _decode(self, fetch: Fetch, opens: Array, closes: Array) -> None:
-        shape, slot = self.shape, lax.rem(fetch.item, 2)
+        shape, slot = self.shape, parity(fetch.item)
         pl.when(opens)(lambda: decode.begin(self.decode))
         queries = self.buffers.queries[slot, 0].astype(shape.compute)
         decode.absorb(shape, self.decode, self.buffers.pages, queries, self._in_buffer(fetch))
@@ -359,7 +372,7 @@ class Flow:
             self._store(fetch)
 
     def _prefill(self, fetch: Fetch, opens: Array, closes: Array) -> None:
-        shape, slot = self.shape, lax.rem(fetch.item, 2)
+        shape, slot = self.shape, parity(fetch.item)
         pl.when(opens)(lambda: prefill.begin(shape, self.prefill, self.buffers.queries[slot]))
         seq = fetch.seq
         position = self.inputs.kv_lens[seq] - self._q_len(seq)
@@ -376,7 +389,7 @@ class Flow:
 
     def _store(self, fetch: Fetch) -> None:
         first, count = self._rows_of(fetch)
-        slot = lax.rem(fetch.item, 2)
+        slot = parity(fetch.item)
 
         def start(done: Array, size: int) -> None:
             copy(

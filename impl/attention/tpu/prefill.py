@@ -12,6 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention.tpu import cells
+from impl.attention.tpu.arithmetic import divide, quotient, rounded_up
 from impl.attention.tpu.decode import LOWEST, Span, by_lane, power, scores, spread, weigh
 from impl.attention.tpu.shape import LANES, Shape
 
@@ -87,11 +88,11 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span)
         _step(shape, scratch, kv, position, span, index * short, masked=True)
 
     low, high = _whole(shape, position, span)
-    first = lax.div(low + long - 1, long)
-    last = jnp.maximum(first, lax.div(high, long))
-    end, each = lax.div(span.high + short - 1, short), long // short
+    first = rounded_up(low, long)
+    last = jnp.maximum(first, quotient(high, long))
+    end, each = rounded_up(span.high, short), long // short
     if shape.window is not None:
-        lax.fori_loop(lax.div(span.low, short), jnp.minimum(first * each, end), edge, None)
+        lax.fori_loop(quotient(span.low, short), jnp.minimum(first * each, end), edge, None)
     lax.fori_loop(first, last, whole, None)
     lax.fori_loop(last * each, end, edge, None)
 
@@ -168,7 +169,7 @@ def _seen(shape: Shape, position: Array, span: Span, start: Array, size: int) ->
     rows = shape.group * shape.blocks.q_rows
     index = lax.broadcasted_iota(jnp.int32, (rows, size), 1)
     cell = start + cells.place(shape, index, size)
-    _, token = cells.divide(lax.broadcasted_iota(jnp.int32, (rows, size), 0), shape.blocks.q_rows)
+    _, token = divide(lax.broadcasted_iota(jnp.int32, (rows, size), 0), shape.blocks.q_rows)
     seen = (cell <= position + token) & (cell < span.high)
     return seen if shape.window is None else seen & (cell > position + token - shape.window)
 

@@ -21,6 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Int32, Shaped
 
 from impl.attention.tpu import cells
+from impl.attention.tpu.arithmetic import divide
 from impl.attention.tpu.copies import copy, in_powers
 from impl.attention.tpu.fresh import Operand
 from impl.attention.tpu.shape import Shape
@@ -127,10 +128,10 @@ def _kernel(shape: Shape, *given: Any) -> None:
         token, copied, waiting = carry
         start, count = refs.starts[token], refs.runs[token]
         goes = jnp.where(start == NOWHERE, 0, count)
-        page, offset = cells.divide(start, shape.page_size)
+        page, offset = divide(start, shape.page_size)
         place = refs.places[token]
         first = jnp.minimum(-offset & (shape.unit - 1), goes)
-        whole, last = cells.divide(goes - first, shape.unit)
+        whole, last = divide(goes - first, shape.unit)
         waiting = work.part(waiting, page, offset, place, first)
         work.blocks(page, offset + first, place + first, whole)
         done = first + whole * shape.unit
