@@ -66,7 +66,7 @@ def assert_idle(engine: Engine) -> None:
     assert engine.setup.geometry.pages == stats.free_pages
 
 
-@pytest.mark.parametrize("name", RELEASING)
+@pytest.mark.parametrize("name", deep_after(1, RELEASING))
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_each_lag_gives_the_tokens_of_naive_decoding(name: str, data: st.DataObject) -> None:
@@ -448,7 +448,7 @@ REQUESTS: Final = [request(number, (1, number), 2 + number % 2) for number in ra
 # Python itself drops an interrupt while a generator is closed, and warns about it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("apart", deep_after(1, [7, 1]))
-@pytest.mark.parametrize("lag", LAGS)
+@pytest.mark.parametrize("lag", deep_after(1, reversed(LAGS)))
 def test_an_interrupt_at_any_moment_loses_no_output(lag: int, apart: int) -> None:
     """The requests that were queued are served, and those that were not are sent again."""
     expected = alone(*REQUESTS)

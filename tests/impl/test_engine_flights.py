@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import pytest
 from attrs import evolve, frozen
+from deep import deep_after
 from engine_tools import (
     KEPT,
     SETUPS,
@@ -239,11 +240,14 @@ def walk(setup: Setup, seed: int, steps: int) -> Counter[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("setup", "seed", "steps"),
-    [
-        (SETUPS[CleanupMode.INCREMENTAL], 1, 120),
-        (SETUPS[CleanupMode.END], 2, 80),
-        (WINDOWED, 3, 120),
-    ],
+    deep_after(
+        1,
+        [
+            (SETUPS[CleanupMode.INCREMENTAL], 1, 120),
+            (SETUPS[CleanupMode.END], 2, 80),
+            (WINDOWED, 3, 120),
+        ],
+    ),
 )
 def test_any_history_is_that_of_the_specification(setup: Setup, seed: int, steps: int) -> None:
     """After each action all is equal, and what is refused is refused for one of the reasons."""
