@@ -118,6 +118,7 @@ CONTENTS: Final = (
 KERNEL: Final = (
     "impl.cache.rows",
     "impl.attention.tpu",
+    "impl.attention.tpu.arithmetic",
     "impl.attention.tpu.blocks",
     "impl.attention.tpu.buffers",
     "impl.attention.tpu.cells",
