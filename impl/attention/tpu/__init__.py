@@ -232,7 +232,7 @@ def _call(
     cu_q_lens: Int32[Array, " B+1"],
     num_seqs: Int32[Array, "1"],
     *,
-    new: Shaped[Array, "rows lanes"] | None = None,
+    new: Shaped[Array, "N lanes"] | None = None,
 ) -> Float[Array, "T H D"]:
     """Attend. new: the rows of the queries' own tokens, if they are an operand; see `fresh`."""
     _, q_heads, head_dim = q.shape

@@ -18,7 +18,7 @@ from impl.attention.tpu.shape import Shape
 class Operand(NamedTuple):
     """rows: each cell, of K rows, at its index. places: the index of each token."""
 
-    rows: Shaped[Array, "rows lanes"]
+    rows: Shaped[Array, "N lanes"]
     places: Int32[Array, " T"]
 
 
