@@ -13,6 +13,7 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from impl.attention.tpu.arithmetic import divide
 from impl.attention.tpu.shape import LANES, Shape
 
 LOW = 0xFFFF
@@ -23,7 +24,7 @@ MAGNITUDES = 0x7F7F7F7F
 
 def keys(shape: Shape, kv: Any, start: Array, count: int) -> Array:
     """K of `count` cells of a buffer from cell `start` on, a multiple of it: [rows, width]."""
-    return _rows(shape, kv, start, count, shape.key_lane - shape.shift)
+    return _rows(shape, kv, start, count, shape.key_register)
 
 
 def values(shape: Shape, kv: Any, start: Array, count: int) -> Array:
@@ -140,18 +141,14 @@ def place(shape: Shape, index: Array, count: int) -> Array:
     heads, packing = shape.kv_heads, shape.packing
     if packing == 1 or heads == 1:
         return index
+    word, part = divide(index, packing)
     if packing == 2:
-        return _interleaved(index, count)
+        return word + part * (count // 2)
+    second, other = divide(part, 2)
     if heads == 2:  # cells 2i and 2i + 1 are in word i
-        word, byte = lax.shift_right_logical(index, 2), index & 3
-        return 2 * word + lax.shift_right_logical(byte, 1) + (byte & 1) * (count // 2)
+        return 2 * word + second + other * (count // 2)
     # A word i of halves has cells i and i + n / 2 in its 16 bits; a word of bytes, two of those.
-    word, byte = lax.shift_right_logical(index, 2), index & 3
-    return word + (byte & 1) * (count // 4) + lax.shift_right_logical(byte, 1) * (count // 2)
-
-
-def _interleaved(index: Array, count: int) -> Array:
-    return lax.shift_right_logical(index, 1) + (index & 1) * (count // 2)
+    return word + other * (count // 4) + second * (count // 2)
 
 
 def blanked(shape: Shape, held: Array, low: Array, high: Array) -> Array:

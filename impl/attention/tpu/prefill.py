@@ -160,7 +160,7 @@ def _head(
 ) -> tuple[Array, Array]:
     """K and V of one head, [cells, width]. member: the index of the head in its turn."""
     both = cells.product(shape, cells.separate(shape, scratch.words, turn, member, size))
-    first = shape.key_lane - shape.shift
+    first = shape.key_register
     return both[:, first : first + shape.width], both[:, : shape.width]
 
 

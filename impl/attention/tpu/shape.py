@@ -92,6 +92,11 @@ class Shape:
         return self.key_lane % LANES
 
     @property
+    def key_register(self) -> int:
+        """The first lane of the register in which K begins."""
+        return self.key_lane - self.shift
+
+    @property
     def rows(self) -> int:
         """Rows of one cell: one for each KV head."""
         return self.kv_heads
