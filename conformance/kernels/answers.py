@@ -3,13 +3,13 @@
 And whether it is tight: within the probabilistic bound.
 """
 
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from conformance.kernels.batches import Arrays, Sizes
+from conformance.kernels.batches import Arrays, Sizes, named_pages
 from conformance.numerics import oracle, probabilistic_bound
 
 Floats = oracle.Floats
@@ -69,19 +69,28 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
         soft_cap=options.get("soft_cap"),
         sliding_window=options.get("sliding_window"),
     )
-    q, pool, *rest = arrays
-    given = (np.asarray(q, np.float64), np.asarray(pool, np.float64), *rest)
+    given = _in_float64(sizes, arrays)
     answer = oracle.ragged_paged_attention(*given, **asked)
     result, weights = _formats(sizes.kinds)
     step = (by != 1.0) * float(np.finfo(np.float32).eps)  # of v_scale, and of the folded scale
     bound, likely = (
-        by * (error + step * (np.abs(answer) + error))
+        abs(by) * (error + step * (np.abs(answer) + error))
         for error in (
             oracle.error_bound(*given, **asked, result=result, weights=weights),
             probabilistic_bound.probable_bound(*given, **asked, result=result, weights=weights),
         )
     )
     return Right(by * answer, bound, likely)
+
+
+def _in_float64(sizes: Sizes, arrays: Arrays) -> tuple[NDArray[Any], ...]:
+    """The arrays for the oracle, with the pages alone that the table names."""
+    q, pool, lens, table, *rest = arrays
+    named = named_pages(sizes, table)
+    places = np.searchsorted(named, np.clip(table, 0, sizes.pages - 1))
+    inside = (table >= 0) & (table < sizes.pages)
+    table = np.where(inside, places, len(named)).astype(table.dtype)
+    return (np.asarray(q, np.float64), np.asarray(pool[named], np.float64), lens, table, *rest)
 
 
 def _formats(kinds: tuple[str, str]) -> tuple[DTypeLike, DTypeLike | None]:

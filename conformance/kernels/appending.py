@@ -6,6 +6,7 @@ same bits, so a moved or overwritten cell is noticed as well. The tokens of a lo
 cell: nothing is to be written for them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -13,7 +14,17 @@ import ml_dtypes
 import numpy as np
 from attrs import evolve, frozen
 
-from conformance.kernels.batches import FAR, Arrays, Batch, Ints, Lost, Numbers, Sizes, build
+from conformance.kernels.batches import (
+    FAR,
+    Arrays,
+    Batch,
+    Integers,
+    Ints,
+    Lost,
+    Numbers,
+    Sizes,
+    integers,
+)
 from conformance.kernels.kernel_under_test import DESTINATIONS, NEW_CELLS
 from spec.vocabulary import INVALID
 
@@ -41,7 +52,7 @@ class Task:
 def apart(sizes: Sizes, batch: Batch) -> Batch:
     """The batch without page sharing, where a new cell would lie in a shared page."""
     held = batch.shared or batch.repeated
-    table = build(sizes, batch).page_indices if held else None
+    table = integers(sizes, batch).page_indices if held else None
     if table is None:
         return batch
     named = [
@@ -49,7 +60,7 @@ def apart(sizes: Sizes, batch: Batch) -> Batch:
         for row, (_, cells) in enumerate(batch.lens)
         for at in range(cells)
     ]
-    several = {place for place in named if named.count(place) > 1}
+    several = {place for place, count in Counter(named).items() if count > 1}
     new = {place for _, place in _new(sizes, batch, table)}
     return evolve(batch, shared=(), repeated=()) if new & several else batch
 
@@ -66,7 +77,7 @@ def _new(sizes: Sizes, batch: Batch, table: Ints) -> Iterator[tuple[int, tuple[i
 
 def task(sizes: Sizes, batch: Batch, arrays: Arrays, *, destinations: bool = False) -> Task:
     """The task of a batch from `apart`, and its arrays. destinations: whether they are given."""
-    draws = np.random.default_rng(batch.seed + 1)
+    draws = np.random.default_rng((batch.seed, 2))
     kind = np.dtype(getattr(ml_dtypes, sizes.kinds[1], sizes.kinds[1]))
     pool = arrays.kv_pages.astype(kind)
     nothing = ABSENT if kind == np.int8 else np.nan
@@ -77,8 +88,7 @@ def task(sizes: Sizes, batch: Batch, arrays: Arrays, *, destinations: bool = Fal
         cells[token], pool[place] = pool[place], absent
     given = _marked(pool, draws)
     pool = given.copy()
-    lost = range(sizes.tokens)[batch.undefined]
-    written = {token: place for token, place in new.items() if token not in lost}
+    written = _written(sizes, batch, arrays.page_indices)
     for token, place in written.items():
         pool[place] = cells[token]
     operands: dict[str, Numbers] = dict(
@@ -86,8 +96,26 @@ def task(sizes: Sizes, batch: Batch, arrays: Arrays, *, destinations: bool = Fal
     )
     if destinations:
         operands[DESTINATIONS] = _destinations(sizes, written)
-    arrays = evolve(_without_cells(sizes, batch, arrays), kv_pages=given)
+    lens, table = _without_cells(sizes, batch, arrays.kv_lens, arrays.page_indices)
+    arrays = evolve(arrays, kv_pages=given, kv_lens=lens, page_indices=table)
     return Task(arrays, operands, pool, frozenset(written.values()))
+
+
+def steered(
+    sizes: Sizes, batch: Batch, *, destinations: bool = False
+) -> tuple[Integers, Ints | None]:
+    """What steers a kernel in the task of this batch, and the destinations if they are given."""
+    plain = integers(sizes, batch)
+    written = _written(sizes, batch, plain.page_indices)
+    lens, table = _without_cells(sizes, batch, plain.kv_lens, plain.page_indices)
+    found = evolve(plain, kv_lens=lens, page_indices=table)
+    return found, _destinations(sizes, written) if destinations else None
+
+
+def _written(sizes: Sizes, batch: Batch, table: Ints) -> dict[int, tuple[int, int]]:
+    """Page and offset of each token that has a cell."""
+    lost = range(sizes.tokens)[batch.undefined]
+    return {token: place for token, place in _new(sizes, batch, table) if token not in lost}
 
 
 def _destinations(sizes: Sizes, written: Mapping[int, tuple[int, int]]) -> Ints:
@@ -99,13 +127,15 @@ def _destinations(sizes: Sizes, written: Mapping[int, tuple[int, int]]) -> Ints:
     return found
 
 
-def _without_cells(sizes: Sizes, batch: Batch, arrays: Arrays) -> Arrays:
-    """The arrays in which the tokens of the lost sequence have no cell."""
+def _without_cells(
+    sizes: Sizes, batch: Batch, kv_lens: Ints, page_indices: Ints
+) -> tuple[Ints, Ints]:
+    """The lengths and the table in which the tokens of the lost sequence have no cell."""
     if batch.lost is None:
-        return arrays
+        return kv_lens, page_indices
     row, why = batch.lost
     queries, cells = batch.lens[row]
-    lens, table = arrays.kv_lens.copy(), arrays.page_indices.copy()
+    lens, table = kv_lens.copy(), page_indices.copy()
     match why:
         case Lost.BEFORE:
             lens[row] = 0
@@ -115,7 +145,7 @@ def _without_cells(sizes: Sizes, batch: Batch, arrays: Arrays) -> Arrays:
             # In 32 bits the number of such a cell is that of a cell of page 0.
             far = FAR if sizes.page_size == 1 else -(-(1 << 32) // sizes.page_size)
             table[row, (cells - queries) // sizes.page_size :] = (far, -far)[batch.seed % 2]
-    return evolve(arrays, kv_lens=lens, page_indices=table)
+    return lens, table
 
 
 def _marked(cells: Numbers, draws: np.random.Generator) -> Numbers:

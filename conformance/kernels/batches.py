@@ -5,7 +5,7 @@ Every invisible cell is NaN (or the largest integer). Needles stand at the edges
 is a key so similar to one query that the answer of a query that sees it is the needle's value.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import Any, Final, TypedDict
 
@@ -20,9 +20,16 @@ FAR: Final = 1 << 20
 """A page id outside of every pool."""
 LOUD: Final = 16.0
 """The score of a needle: its weight exceeds all others together."""
+HUGE: Final = 2.0**100
+"""The factor of V in a batch of extremes, for every second number; the others are divided by it."""
+MULTIPLES: Final = (1, 2, 3, 4)
+"""How many units of a kernel's work a drawn length has, or one more or less than that."""
 STEEP: Final = 64.0
 """The factor of scores in a steep batch: in float32 `exp` of a score without its maximum overflows.
 """
+
+OF_WIDE_RANGE: Final = ("bfloat16", "float32")
+"""Dtypes of a pool in which V may be as large as HUGE."""
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -74,6 +81,7 @@ class BatchData(TypedDict):
     far: bool
     behind: bool
     steep: bool
+    extreme: bool
     plain: bool
     lost: tuple[int, str] | None
 
@@ -82,7 +90,8 @@ class BatchData(TypedDict):
 class Sizes:
     """The static sizes. heads: (q_heads, kv_heads, head_dim). kinds: dtypes of q and of the pool.
 
-    rows: the capacity in sequences. fewest: sequences of a batch that is drawn.
+    rows: the capacity in sequences. fewest: sequences of a batch that is drawn. spare: pages that
+    no row needs; half of the ids are then the largest ones.
     """
 
     name: str
@@ -93,12 +102,13 @@ class Sizes:
     rows: int = 5
     tokens: int = 40
     fewest: int = 1
+    spare: int = 0
     options: Options = field(factory=lambda: Options(scale=0.09))
 
     @property
     def pages(self) -> int:
-        """Pages of the pool: one for each entry of the table, and one that no row names."""
-        return self.rows * self.pages_per_seq + 1
+        """Pages of the pool: one for each entry of the table, those to spare, and one of nobody."""
+        return self.rows * self.pages_per_seq + self.spare + 1
 
     @property
     def capacity(self) -> int:
@@ -119,8 +129,9 @@ class Batch:
     first, as far as both have them. repeated: sequences whose second page is the first one again.
     far: whether entries past the end of a row name no page at all, or a page full of NaN. behind:
     whether cells behind every window are NaN as well; they are in use, but a page that was returned
-    might be another's. steep: whether scores are STEEP times as large. plain: dead cells are 0, as
-    in most tests of kernels. lost: a sequence whose own tokens have no cell, and why, if the kernel
+    might be another's. steep: whether scores are STEEP times as large. extreme: whether V is as
+    large and as small as HUGE, and K and a query are 0 in places. plain: dead cells are 0, as in
+    most tests of kernels. lost: a sequence whose own tokens have no cell, and why, if the kernel
     writes them; its answer is then undefined.
     """
 
@@ -132,6 +143,7 @@ class Batch:
     far: bool = False
     behind: bool = False
     steep: bool = False
+    extreme: bool = False
     plain: bool = False
     lost: tuple[int, Lost] | None = None
 
@@ -146,6 +158,7 @@ class Batch:
             far=self.far,
             behind=self.behind,
             steep=self.steep,
+            extreme=self.extreme,
             plain=self.plain,
             lost=None if self.lost is None else (self.lost[0], self.lost[1].name),
         )
@@ -162,6 +175,7 @@ class Batch:
             far=held["far"],
             behind=held["behind"],
             steep=held["steep"],
+            extreme=held["extreme"],
             plain=held["plain"],
             lost=None if held["lost"] is None else (held["lost"][0], Lost[held["lost"][1]]),
         )
@@ -174,6 +188,16 @@ class Batch:
         row = self.lost[0]
         first = sum(queries for queries, _ in self.lens[:row])
         return slice(first, first + self.lens[row][0])
+
+
+@frozen(eq=False)
+class Integers:
+    """What steers a kernel: the lengths, the table of page ids, the first tokens, the count."""
+
+    kv_lens: Ints
+    page_indices: Ints
+    cu_q_lens: Ints
+    num_seqs: Ints
 
 
 @frozen(eq=False)
@@ -220,30 +244,59 @@ def first(sizes: Sizes) -> Batch:
     return Batch(lens=(*lens, *whole), needles=((0, 0, Needle.LAST),))
 
 
-def build(sizes: Sizes, batch: Batch) -> Arrays:
-    """The arrays of a batch: q f32, kv_pages f32 with values that are exact in the pool's dtype."""
-    draws = np.random.default_rng(batch.seed)
-    table = _table(sizes, batch, draws)
-    q_heads, kv_heads, width = sizes.heads
-    q = draws.normal(size=(sizes.tokens, q_heads, width)).astype(np.float32)
-    cells = draws.normal(size=(sizes.pages, sizes.page_size, 2 * kv_heads, width))
-    pool = _rounded(sizes, (cells * _unit(sizes)).astype(np.float32))
-    count = len(batch.lens)  # what lies past it describes nothing, and is not to be read
+def integers(sizes: Sizes, batch: Batch) -> Integers:
+    """What steers a kernel in this batch. What lies past its rows describes nothing."""
+    count = len(batch.lens)
     starts = np.resize(np.array([0, sizes.tokens], np.int32), sizes.rows + 1)
     starts[: count + 1] = np.cumsum([0, *(queries for queries, _ in batch.lens)])
-    q = _narrowed(q, sizes.kinds[0])
-    kept = [_put(sizes, batch, needle, (q, pool, table, starts)) for needle in batch.needles]
-    _blank(sizes, batch, pool, table, {place for place in kept if place})
     lens = np.full(sizes.rows, sizes.capacity, np.int32)
     lens[:count] = [cells for _, cells in batch.lens]
+    table = _table(sizes, batch, np.random.default_rng(batch.seed))
+    return Integers(lens, table, starts, np.array([count], np.int32))
+
+
+def build(sizes: Sizes, batch: Batch) -> Arrays:
+    """The arrays of a batch: q f32, kv_pages f32 with values that are exact in the pool's dtype."""
+    steered = integers(sizes, batch)
+    table, starts = steered.page_indices, steered.cu_q_lens
+    draws = np.random.default_rng((batch.seed, 1))
+    q_heads, kv_heads, width = sizes.heads
+    q = draws.normal(size=(sizes.tokens, q_heads, width)).astype(np.float32)
+    pool = np.full((sizes.pages, sizes.page_size, 2 * kv_heads, width), loud(sizes), np.float32)
+    named = named_pages(sizes, table)
+    cells = draws.normal(size=(len(named), *pool.shape[1:])) * _unit(sizes)
+    pool[named] = _rounded(sizes, cells.astype(np.float32))
+    q = _narrowed(q, sizes.kinds[0])
+    if batch.extreme:
+        _put_extremes(sizes, q, pool)
+    kept = [_put(sizes, batch, needle, (q, pool, table, starts)) for needle in batch.needles]
+    _blank(sizes, batch, pool, table, {place for place in kept if place})
     q = q * np.float32(STEEP) if batch.steep else q
-    return Arrays(q, pool, lens, table, starts, np.array([count], np.int32))
+    return Arrays(q, pool, steered.kv_lens, table, starts, steered.num_seqs)
+
+
+def named_pages(sizes: Sizes, table: Ints) -> Ints:
+    """The pages of the pool that a table names."""
+    found = np.unique(table)
+    return found[(found >= 0) & (found < sizes.pages)]
+
+
+def _put_extremes(sizes: Sizes, q: Floats, pool: Floats) -> None:
+    """Make V as large and as small as it may be, and let scores be equal in places."""
+    q[:, 0], pool[:, 1::4, 0::2] = 0.0, 0.0
+    if sizes.kinds[1] in OF_WIDE_RANGE:
+        factors = np.resize(np.array([HUGE, 1 / HUGE], np.float32), pool.shape[3])
+        pool[:, :, 1::2] *= factors
 
 
 def _table(sizes: Sizes, batch: Batch, draws: np.random.Generator) -> Ints:
     """Page ids in random order; past the end of a row, pages that must not be read."""
     nobody = sizes.pages - 1
-    order = draws.permutation(nobody).astype(np.int32).reshape(sizes.rows, sizes.pages_per_seq)
+    size = sizes.rows * sizes.pages_per_seq
+    top = np.arange(nobody - size, nobody)
+    others = draws.choice(nobody - size, min(size, sizes.spare), replace=False)
+    order = draws.permutation(np.concatenate([top, others]))[:size]
+    order = order.astype(np.int32).reshape(sizes.rows, sizes.pages_per_seq)
     full = [cells // sizes.page_size for _, cells in batch.lens]
     for row in batch.shared:
         both = min(full[0], full[row])
@@ -292,7 +345,7 @@ def _put(
     token, width = starts[row] + index, sizes.heads[2]
     direction = np.sign(q[token, 0]) + (q[token, 0] == 0)
     q[token] = direction
-    grown = sizes.options.get("scale", 1.0) * sizes.options.get("k_scale", 1.0) * width
+    grown = sizes.options.get("scale", 1.0) * sizes.options.get("k_scale", 1.0) * width or 1.0
     pool[page, offset, 0::2] = _rounded(sizes, direction * np.float32(LOUD / grown))
     pool[page, offset, 1::2] = _rounded(sizes, np.float32(4 * _unit(sizes)) * direction)
     return page, offset
@@ -321,20 +374,30 @@ def _blank(
                 dead[table[row, seen // sizes.page_size], seen % sizes.page_size] = False
     for page, offset in kept:
         dead[page, offset] = False
-    loud = 127.0 if sizes.kinds[1] == "int8" else np.nan
-    pool[dead] = 0.0 if batch.plain else loud
+    pool[dead] = 0.0 if batch.plain else loud(sizes)
 
 
-def drawn(sizes: Sizes, *, steps: tuple[int, ...]) -> st.SearchStrategy[Batch]:
-    """Batches of these sizes. steps: cells that the kernel takes at a time, if known."""
-    edges = {0, 1, sizes.capacity - 1, sizes.capacity}
-    for step in (sizes.page_size, *steps):
-        edges |= {step - 1, step, step + 1, 2 * step, 2 * step + 1}
-    lengths = st.sampled_from(sorted(edge for edge in edges if 0 <= edge <= sizes.capacity))
-    cells = lengths | st.integers(0, sizes.capacity)
-    queries = st.sampled_from((1, 1, 0, 2, sizes.page_size, sizes.tokens)) | st.integers(0, 9)
+def loud(sizes: Sizes) -> float:
+    """What stands in a cell that nobody may read."""
+    return 127.0 if sizes.kinds[1] == "int8" else np.nan
+
+
+def drawn(sizes: Sizes, *, units: Collection[int]) -> st.SearchStrategy[Batch]:
+    """Batches of these sizes. units: numbers of cells or queries that the kernel takes at a time."""
+    every = {sizes.page_size, *units}
+    cells = st.sampled_from(_edges(every, sizes.capacity)) | st.integers(0, sizes.capacity)
+    some = st.sampled_from(_edges(every, sizes.tokens))
+    queries = st.sampled_from((1, 1, 0, 2, sizes.page_size, sizes.tokens)) | some | st.integers(0, 9)
     wanted = st.lists(st.tuples(queries, cells), min_size=sizes.fewest, max_size=sizes.rows)
     return wanted.flatmap(lambda lens: _with_extras(_fitting(sizes, lens)))
+
+
+def _edges(units: Collection[int], most: int) -> list[int]:
+    """Numbers of some units each, the least and the most, and the numbers beside them."""
+    near = {0, most, *(unit * times for unit in units for times in MULTIPLES)}
+    near |= {most // unit * unit for unit in units}
+    every = {number + step for number in near for step in (-1, 0, 1)}
+    return sorted(number for number in every if 0 <= number <= most)
 
 
 def _fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -355,7 +418,7 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
     needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
     some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)
     return st.builds(
-        lambda seed, needles, shared, repeated, far, behind, steep, lost: Batch(
+        lambda seed, needles, shared, repeated, far, behind, steep, extreme, lost: Batch(
             lens=lens,
             seed=seed,
             needles=tuple((row, index, where) for (row, index), where in needles),
@@ -364,12 +427,14 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
             far=far,
             behind=behind,
             steep=steep,
+            extreme=extreme,
             lost=lost,
         ),
         st.integers(0, 2**16),
         st.lists(needle, max_size=3 if asking else 0),
         some_rows,
         some_rows,
+        st.booleans(),
         st.booleans(),
         st.booleans(),
         st.booleans(),

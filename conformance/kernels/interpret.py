@@ -161,13 +161,17 @@ def program(
     own: Own,
     new: Mapping[str, Numbers] = NOTHING,
 ) -> object:
-    """The traced program of the kernel at these shapes. Passes its exceptions on."""
+    """The traced program of the kernel at these shapes. Passes its exceptions on.
+
+    Its arguments are the arrays, and then the new cells in the order of their names.
+    """
     plain = evolve(subject, function=subject.uncompiled or subject.function)
 
-    def call(*given: jax.Array) -> object:
-        return plain.call(*given, options=sizes.options, **told(sizes, own), **new)
+    def call(given: list[jax.Array], operands: Mapping[str, jax.Array]) -> object:
+        return plain.call(*given, options=sizes.options, **told(sizes, own), **operands)
 
-    return jax.make_jaxpr(call)(*_given(subject, sizes, arrays))
+    operands = {name: jnp.asarray(cells) for name, cells in new.items()}
+    return jax.make_jaxpr(call)(_given(subject, sizes, arrays), operands)
 
 
 def told(sizes: Sizes, own: Own) -> Own:

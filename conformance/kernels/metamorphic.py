@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from attrs import evolve
 
-from conformance.kernels.batches import FAR, Arrays, Batch, Sizes
+from conformance.kernels.batches import FAR, Arrays, Batch, Sizes, loud
 from conformance.numerics.oracle import Floats
 
 TWINS: Final[Mapping[str, str]] = {
@@ -45,7 +45,7 @@ def laid_out(sizes: Sizes, batch: Batch, arrays: Arrays, twin: str) -> Arrays:
     table = table.reshape(there.rows, there.pages_per_seq)
     q_heads, kv_heads, wide = there.heads
     q = np.zeros((there.tokens, q_heads, wide), np.float32)
-    pool = np.full((there.pages, there.page_size, 2 * kv_heads, wide), _loud(sizes), np.float32)
+    pool = np.full((there.pages, there.page_size, 2 * kv_heads, wide), loud(sizes), np.float32)
     starts = np.zeros(there.rows + 1, np.int32)
     lens = np.zeros(there.rows, np.int32)
     for row, old in enumerate(order):
@@ -76,7 +76,3 @@ def in_order(sizes: Sizes, batch: Batch, twin: str, found: Floats) -> Floats:
 def _order(batch: Batch, twin: str) -> list[int]:
     every = list(range(len(batch.lens)))
     return every[::-1] if twin == "order" else every
-
-
-def _loud(sizes: Sizes) -> float:
-    return 127.0 if sizes.kinds[1] == "int8" else np.nan

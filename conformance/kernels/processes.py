@@ -14,7 +14,7 @@ from attrs import Factory, asdict, define, evolve, field
 from conformance.kernels.batches import BatchData
 from conformance.kernels.compile.launch import FROM_OUTSIDE
 from conformance.kernels.parallelism import cores
-from conformance.kernels.trials import Job, Line
+from conformance.kernels.trials import Covered, Job, Line
 from conformance.runtime import processes
 from conformance.runtime.processes import Process
 
@@ -32,7 +32,7 @@ class Tried:
     cases: batches with queries. answered: those without as well. pallas: whether it is a Pallas
     kernel. ended: "passed", "finding", "hangs" or "died"; "raised", "slow", "killed" or "broken".
     looseness: the largest error of a right batch over the probabilistic bound. loose: how many are
-    beyond it; loosest: the farthest.
+    beyond it; loosest: the farthest. covered: what was reached of the kernel, if that is known.
     """
 
     job: Job
@@ -47,6 +47,7 @@ class Tried:
     looseness: float = 0.0
     loose: int = 0
     loosest: BatchData | None = None
+    covered: Covered | None = None
 
     @property
     def undecided(self) -> bool:
@@ -80,6 +81,8 @@ class Tried:
             self.batch = line.get("batch", self.batch)
         elif "pallas" in line:
             self.pallas = line["pallas"]
+        elif "missed" in line:
+            self.covered = line
         else:
             self.answered += 1
             self.cases += bool(line["rows"])

@@ -7,13 +7,13 @@ that a hanging kernel's batch is known; then its `ratio` and `looseness`; finall
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict, final
+from typing import TYPE_CHECKING, Final, Literal, NotRequired, Protocol, TypedDict, final
 
 import numpy as np
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from conformance.kernels import appending
 from conformance.kernels.batches import (
@@ -27,11 +27,14 @@ from conformance.kernels.batches import (
     build,
     drawn,
     first,
+    integers,
 )
 from conformance.kernels.block_sizes import Own, variants
-from conformance.kernels.kernel_under_test import APPENDING, Subject
+from conformance.kernels.coverage.sites import Outcome, decides
+from conformance.kernels.kernel_under_test import APPENDING, NEW_CELLS, Subject
 
 if TYPE_CHECKING:
+    from conformance.kernels.coverage.programs import Followed, Program
     from conformance.kernels.interpret import Answer
     from conformance.numerics.oracle import Floats
 
@@ -74,7 +77,21 @@ class Ended(TypedDict):
     batch: NotRequired[BatchData]
 
 
-Line = Begun | Traced | Rated | Ended
+@final
+class Covered(TypedDict):
+    """The line that says what the judged batches have reached of the kernel's branches and loops.
+
+    reached, of: outcomes. missed: those that were not reached, each with its line in the source.
+    unknown: why nothing is known of it, or empty.
+    """
+
+    reached: int
+    of: int
+    missed: list[str]
+    unknown: str
+
+
+Line = Begun | Traced | Rated | Covered | Ended
 
 
 @frozen(kw_only=True)
@@ -109,6 +126,11 @@ class Job:
     def destinations(self) -> bool:
         """Whether the destinations of new cells are given: with one of two modes of ours."""
         return self.append and self.is_ours and self.mode == "eager"
+
+    @property
+    def searches(self) -> bool:
+        """Whether it looks for batches that reach all of the kernel, and says what was reached."""
+        return self.mode == "on_wait" and self.twin is None and not self.plain
 
     @property
     def shape(self) -> Sizes:
@@ -163,7 +185,8 @@ class Trial:
     """The work of one process, and its finding. found: of the smallest failing batch.
 
     since: when the first one failed. cores: of its Pallas kernel, 0 if it has none; determined only
-    with immediate copies, since several cores add only races.
+    with immediate copies, since several cores add only races. flow: its control flow, if it can be
+    followed. seen: what the judged batches have reached of it.
     """
 
     job: Job
@@ -172,6 +195,17 @@ class Trial:
     found: Ended | None = None
     since: float | None = None
     cores: int | None = None
+    flow: "Program | None" = None
+    seen: set[Outcome] = field(factory=set)
+
+    def tell_covered(self) -> None:
+        """Say what the judged batches have reached."""
+        if self.flow is None:
+            return
+        every = [one for site in self.flow.sites for one in site.outcomes() if decides(one)]
+        missed = [str(one) for one in every if one not in self.seen]
+        reached = len(every) - len(missed)
+        self.tell(Covered(reached=reached, of=len(every), missed=missed, unknown=""))
 
     def tell(self, line: Line) -> None:
         """Write a line."""
@@ -182,7 +216,7 @@ class Trial:
         """Try one batch. Raises Wrong if the kernel is wrong."""
         if self.since is not None and time.monotonic() - self.since > SHRINK_SECONDS:
             raise Enough
-        case = self._case(self._allowed(batch))
+        case = self._case(self.allowed(batch))
         self.tell(Begun(begin=case.batch.to_json()))
         before = self.found
         try:
@@ -192,18 +226,57 @@ class Trial:
                 raise
             said, shares, self.found = [], NOT_JUDGED, before
         self.tell(Rated(ratio=shares[0], looseness=shares[1], rows=case.rows))
+        if self.flow is not None:
+            self.seen |= self.follow(case.batch).seen
         if said:
             self.since = time.monotonic() if self.since is None else self.since
             self.found = Ended(ended="finding", what=said, batch=case.batch.to_json())
             raise Wrong
 
     def begin(self) -> None:
-        """Try the first batch; if it fails, drawing searches for a smaller one."""
+        """Try the first batch."""
+        self.try_one(first(self.job.shape))
+
+    def try_one(self, batch: Batch) -> None:
+        """Try this batch; if it fails, drawing searches for a smaller one."""
         try:
-            self.check(first(self.job.shape))
+            self.check(batch)
         except Wrong:
             if not self.job.shrink:
                 raise
+
+    def begin_to_follow(self) -> str:
+        """Compile the control flow; why it cannot be followed, or nothing."""
+        from conformance.kernels import interpret
+        from conformance.kernels.coverage.programs import Program
+        from conformance.kernels.coverage.scalars import Unknown
+
+        case = self._case(self.allowed(first(self.job.shape)))
+        try:
+            traced = interpret.program(
+                self.subject, case.sizes, case.given, own=self.own, new=case.new
+            )
+            self.flow = Program(traced)
+            for batch in (IDLE, case.batch):
+                self.seen |= self.follow(batch).seen
+        except Unknown as error:
+            self.flow = None
+            return str(error)
+        except Exception as error:  # of a function that is not jax's
+            self.flow = None
+            return f"it cannot be traced: {type(error).__name__}"
+        return "" if self.flow.sites else "it has no kernel"
+
+    def follow(self, batch: Batch) -> "Followed":
+        """What the kernel does with this batch, by its integers alone. Raises Unknown."""
+        assert self.flow is not None
+        sizes, job, new = self.job.shape, self.job, []
+        steers, destinations = integers(sizes, batch), None
+        if job.append:
+            steers, destinations = appending.steered(sizes, batch, destinations=job.destinations)
+            new = [destinations] * (destinations is not None) + [None] * len(NEW_CELLS)
+        every = (steers.kv_lens, steers.page_indices, steers.cu_q_lens, steers.num_seqs)
+        return self.flow.follow([None, None, *every, *new])
 
     def programs(self) -> tuple[str, ...]:
         """A digest of each traced program that it runs. Passes the exceptions of the kernel on."""
@@ -219,7 +292,7 @@ class Trial:
             for one in cases
         )
 
-    def _allowed(self, batch: Batch) -> Batch:
+    def allowed(self, batch: Batch) -> Batch:
         """The batch without what this job does not try."""
         job = self.job
         batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
@@ -321,33 +394,68 @@ class Trial:
 
 
 def run(trial: Trial) -> None:
-    """Draw batches until one fails or all are tried; record the end."""
-    from hypothesis import HealthCheck, Phase, given, seed, settings
+    """Draw batches until one fails or all are tried; record the end.
 
-    from conformance.runtime.draws_by_seed import by_seed_alone
-
-    job = trial.job
-    steps = variants(job.kernel, job.shape)[job.variant][1]
-    phases = (Phase.generate, Phase.shrink) if job.shrink else (Phase.generate,)
-    chosen = settings(
-        max_examples=job.cases,
-        database=None,
-        deadline=None,
-        report_multiple_bugs=False,
-        phases=phases,
-        suppress_health_check=list(HealthCheck),
-    )
-    search = seed(job.seed)(chosen(given(drawn(job.shape, steps=steps))(trial.check)))
+    First come those that together reach what the kernel can do, as far as its control flow can be
+    followed. If one fails, drawing searches for a smaller one.
+    """
+    job, units = trial.job, {*variants(trial.job.kernel, trial.job.shape)[trial.job.variant][1]}
     try:
         trial.check(IDLE)
         trial.begin()
-        with by_seed_alone():
-            search()
+        unknown = trial.begin_to_follow() if job.searches else "not asked"
+        if trial.flow is not None:
+            units |= trial.flow.units
+        drawing = _drawing(job, units)
+        chosen = [] if unknown else _chosen(trial, drawing)
+        for batch in chosen:
+            trial.try_one(batch)
+        drawing(trial.check, count=max(1, job.cases - len(chosen)), shrink=job.shrink)
     except (Wrong, Enough):
         pass
     except Exception as error:  # of the bench itself, or of answers that differ each time
         trial.found = trial.found or Ended(ended="broken", text=repr(error))
+    trial.tell_covered()
     trial.tell(trial.found or Ended(ended="passed"))
+
+
+class _Drawing(Protocol):
+    """Draws batches and gives each to a function."""
+
+    def __call__(self, take: Callable[[Batch], None], *, count: int, shrink: bool) -> None:
+        """Draw so many; if the function raises, look for the smallest for which it does."""
+        ...
+
+
+def _drawing(job: Job, units: set[int]) -> _Drawing:
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+
+    from conformance.runtime.draws_by_seed import by_seed_alone
+
+    def draw(take: Callable[[Batch], None], *, count: int, shrink: bool) -> None:
+        chosen = settings(
+            max_examples=count,
+            database=None,
+            deadline=None,
+            report_multiple_bugs=False,
+            phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+        )
+        search = seed(job.seed)(chosen(given(drawn(job.shape, units=units))(take)))
+        with by_seed_alone():
+            search()
+
+    return draw
+
+
+def _chosen(trial: Trial, drawing: _Drawing) -> list[Batch]:
+    """The batches that reach the most, of many that are drawn."""
+    from conformance.kernels.coverage import search
+
+    found: list[Batch] = []
+    drawing(lambda batch: found.append(trial.allowed(batch)), count=search.DRAWN, shrink=False)
+    every = search.candidates(found, trial.follow)
+    return search.chosen(every, edges=trial.job.cases)
 
 
 def main() -> None:

@@ -1,0 +1,124 @@
+"""The places in a kernel where integers decide, and what may happen at each.
+
+A predicate is taken or not; either twice in a row, and at the first and the last pass of the loop
+around it. A loop is passed never, once, or several times. A comparison finds its first number
+less, equal or greater: that decides nothing alone, and is a guide to batches at an edge.
+"""
+
+from enum import Enum
+from typing import Final
+
+from attrs import define, field, frozen
+
+LOOP: Final = ("no pass", "one pass", "several passes")
+COMPARED: Final = ("less", "equal", "greater")
+TWICE: Final = ", twice in a row"
+FIRST: Final = ", at the first pass"
+LAST: Final = ", at the last pass"
+
+
+class Kind(Enum):
+    """What decides there."""
+
+    PREDICATE = "predicate"
+    LOOP = "loop"
+    COMPARISON = "comparison"
+
+
+@frozen(kw_only=True)
+class Site:
+    """One place. path: where it is in the traced kernel, by the numbers of the equations.
+
+    where: its line in the source. branches: of a predicate. looped: whether a loop is around it.
+    """
+
+    kernel: str
+    path: str
+    kind: Kind
+    where: str = field(eq=False)
+    branches: int = field(default=0, eq=False)
+    looped: bool = field(default=False, eq=False)
+
+    def branch(self, index: int) -> str:
+        """The name of a branch; those of a condition are the usual ones."""
+        return ("not taken", "taken")[index] if self.branches == 2 else f"branch {index}"
+
+    def outcomes(self) -> tuple["Outcome", ...]:
+        """Everything that may happen there."""
+        if self.kind is Kind.LOOP:
+            return tuple(Outcome(self, what) for what in LOOP)
+        if self.kind is Kind.COMPARISON:
+            return tuple(Outcome(self, what) for what in COMPARED)
+        how = ("", TWICE, FIRST, LAST) if self.looped else ("",)
+        every = range(self.branches)
+        return tuple(Outcome(self, self.branch(index) + more) for index in every for more in how)
+
+
+@frozen
+class Outcome:
+    """What happened at a site."""
+
+    site: Site
+    what: str
+
+    def __str__(self) -> str:
+        """The line of the source, and what happened there."""
+        return f"{self.site.where}: {self.what}"
+
+
+def decides(outcome: Outcome) -> bool:
+    """Whether a kernel is checked only if it was reached: a branch, twice if looped, or a loop."""
+    edge = outcome.what.endswith((FIRST, LAST))
+    return outcome.site.kind is not Kind.COMPARISON and not edge
+
+
+@define
+class _Loop:
+    """A loop that is being passed. here: the branches taken in this pass."""
+
+    passes: int = 0
+    here: list[tuple[Site, int]] = field(factory=list)
+
+
+@define
+class Watch:
+    """What has happened so far. last: the branch that each predicate took last in this call."""
+
+    seen: set[Outcome] = field(factory=set)
+    last: dict[Site, int] = field(factory=dict)
+    loops: list[_Loop] = field(factory=list)
+
+    def decided(self, site: Site, index: int) -> None:
+        """A predicate took this branch."""
+        name = site.branch(index)
+        self.seen.add(Outcome(site, name))
+        if not site.looped:
+            return
+        if self.last.get(site) == index:
+            self.seen.add(Outcome(site, name + TWICE))
+        self.last[site] = index
+        loop = self.loops[-1]
+        loop.here.append((site, index))
+        if loop.passes == 1:
+            self.seen.add(Outcome(site, name + FIRST))
+
+    def compared(self, site: Site, first: int, second: int) -> None:
+        """A comparison of two numbers."""
+        self.seen.add(Outcome(site, COMPARED[(first >= second) + (first > second)]))
+
+    def enter(self) -> None:
+        """A loop begins."""
+        self.loops.append(_Loop())
+
+    def passes(self) -> None:
+        """Another pass of the innermost loop begins."""
+        self.loops[-1].passes += 1
+        self.loops[-1].here.clear()
+
+    def leave(self, site: Site | None) -> None:
+        """The innermost loop has ended. site: None for one whose passes are known beforehand."""
+        loop = self.loops.pop()
+        if site is not None:
+            self.seen.add(Outcome(site, LOOP[min(loop.passes, 2)]))
+        for inside, index in loop.here:
+            self.seen.add(Outcome(inside, inside.branch(index) + LAST))
