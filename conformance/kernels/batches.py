@@ -24,6 +24,12 @@ STEEP: Final = 64.0
 """The factor of scores in a steep batch: in float32 `exp` of a score without its maximum overflows.
 """
 
+SINKS: Final = (-np.inf, -30.0, 0.0, 3.0, 12.0, 30.0)
+"""None, one that vanishes, some near the largest score, and one that leaves little to the cells.
+
+In a steep batch they are STEEP times as large too, unless a cap keeps the scores small.
+"""
+
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Numbers = NDArray[Any]
@@ -82,7 +88,8 @@ class BatchData(TypedDict):
 class Sizes:
     """The static sizes. heads: (q_heads, kv_heads, head_dim). kinds: dtypes of q and of the pool.
 
-    rows: the capacity in sequences. fewest: sequences of a batch that is drawn.
+    rows: the capacity in sequences. fewest: sequences of a batch that is drawn. sinks: whether
+    query heads have them; their values are those of a batch.
     """
 
     name: str
@@ -94,6 +101,7 @@ class Sizes:
     tokens: int = 40
     fewest: int = 1
     options: Options = field(factory=lambda: Options(scale=0.09))
+    sinks: bool = False
 
     @property
     def pages(self) -> int:
@@ -104,6 +112,11 @@ class Sizes:
     def capacity(self) -> int:
         """Cells that a row of the table can name."""
         return self.page_size * self.pages_per_seq
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What a function must take, by the names of `kernel_under_test.OPTIONS`."""
+        return (*self.options, *["sinks"] * self.sinks)
 
     @property
     def window(self) -> int | None:
@@ -178,7 +191,7 @@ class Batch:
 
 @frozen(eq=False)
 class Arrays:
-    """The arguments of the interface, in its order."""
+    """The arguments of the interface, in its order. sinks [q_heads], which are no part of it."""
 
     q: Numbers
     kv_pages: Numbers
@@ -186,6 +199,7 @@ class Arrays:
     page_indices: Ints
     cu_q_lens: Ints
     num_seqs: Ints
+    sinks: Floats | None = None
 
     def __iter__(self) -> Iterator[Numbers]:
         """The arrays in the order of the interface."""
@@ -212,7 +226,7 @@ def first(sizes: Sizes) -> Batch:
     takes every step that a fetch has. The prefill has a full row under a window. Then, if there is
     room, a prompt of as many tokens as fit, all of them new: some shapes have more than a fetch.
     """
-    cells = sizes.page_size + 1
+    cells = max(sizes.page_size, 2) + 1  # three queries at least
     prefill = cells if sizes.window is None else sizes.capacity
     lens = ((1, cells), (3, prefill), (1, sizes.capacity))
     prompt = min(sizes.capacity, sizes.tokens - 5)
@@ -237,7 +251,16 @@ def build(sizes: Sizes, batch: Batch) -> Arrays:
     lens = np.full(sizes.rows, sizes.capacity, np.int32)
     lens[:count] = [cells for _, cells in batch.lens]
     q = q * np.float32(STEEP) if batch.steep else q
-    return Arrays(q, pool, lens, table, starts, np.array([count], np.int32))
+    sinks = _sinks(sizes, batch) if sizes.sinks else None
+    return Arrays(q, pool, lens, table, starts, np.array([count], np.int32), sinks)
+
+
+def _sinks(sizes: Sizes, batch: Batch) -> Floats:
+    """A sink for each query head, of every kind if there are so many."""
+    every = np.resize(np.array(SINKS, np.float32), sizes.heads[0])
+    mixed = np.random.default_rng((batch.seed, len(SINKS))).permutation(every)
+    grown = batch.steep and "soft_cap" not in sizes.options
+    return mixed * np.float32(STEEP) if grown else mixed
 
 
 def _table(sizes: Sizes, batch: Batch, draws: np.random.Generator) -> Ints:
@@ -467,6 +490,31 @@ SIZES: Final = (
         pages_per_seq=3,
         rows=3,
         tokens=24,
+    ),
+    # More pages in a row, and in a fetch, than a row of the kernel's table names.
+    Sizes(
+        name="pages of one cell",
+        heads=(16, 8, 128),
+        page_size=1,
+        pages_per_seq=150,
+        rows=4,
+        tokens=24,
+    ),
+    Sizes(
+        name="float16 queries, pages of 12",
+        heads=(8, 2, 128),
+        page_size=12,
+        kinds=("float16", "bfloat16"),
+    ),
+    Sizes(name="sinks", heads=(16, 2, 64), page_size=16, sinks=True),
+    Sizes(
+        name="sinks, a window, a cap, pages of two",
+        heads=(12, 4, 128),
+        page_size=2,
+        pages_per_seq=70,
+        tokens=32,
+        options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
+        sinks=True,
     ),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""
