@@ -5,14 +5,22 @@ other. `naive` defines the result; `online` shows that a kernel may compute it i
 tiles (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; docs/sources.md,
 "Tiled attention" and "Online softmax"). Both take the cells of the read set alone, so no other cell
 can influence the result.
+
+A query head may have a sink (docs/sources.md, "Attention sinks"): one more score, which takes part
+in the sum of the weights and has no value. Neither scale nor soft cap applies to it. A sink of -inf
+has weight 0, which is that of no sink. A query that reads nothing gives zeros, with a sink too. A
+sink of inf or NaN makes every other result NaN.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from spec.vocabulary.errors import InvalidInput
 
 Vector = Sequence[float]
+NO_SINK: Final = -math.inf
+"""The sink of a query head that has none: its weight is 0."""
 
 
 def visible(query_position: int, kv_len: int, window: int | None = None) -> range:
@@ -46,17 +54,19 @@ def naive(
     *,
     scale: float,
     soft_cap: float | None = None,
+    sink: float = NO_SINK,
 ) -> list[float]:
     """The mean of `values`, weighted by the softmax of the scores; zeros for an empty read set.
 
-    q [head_dim]; keys and values [cells][head_dim], the read set alone.
+    q [head_dim]; keys and values [cells][head_dim], the read set alone. With a sink the weights
+    add up to less than 1.
     """
     scores = [score(q, key, scale=scale, soft_cap=soft_cap) for key in keys]
     if not scores:
         return [0.0] * len(q)
-    largest = max(scores)
+    largest = max(*scores, sink)
     weights = [math.exp(x - largest) for x in scores]
-    total = sum(weights)
+    total = sum(weights) + math.exp(sink - largest)
     return [
         sum(w * v for w, v in zip(weights, column, strict=True)) / total
         for column in zip(*values, strict=True)
@@ -71,12 +81,13 @@ def online(
     tile: int,
     scale: float,
     soft_cap: float | None = None,
+    sink: float = NO_SINK,
 ) -> list[float]:
     """The same as `naive` in real arithmetic, reading each tile of cells once.
 
     The largest score so far is carried from tile to tile, with the sum of the weights and the
-    accumulator relative to it. When the maximum grows, both are rescaled by exp(old - new). Raises
-    InvalidInput for a tile below 1.
+    accumulator relative to it. When the maximum grows, both are rescaled by exp(old - new). The
+    sink comes last, and rescales them in the same way. Raises InvalidInput for a tile below 1.
     """
     if tile < 1:
         raise InvalidInput("tile", seen=tile, allowed="1 or more", remedy="Give a positive tile.")
@@ -94,4 +105,9 @@ def online(
             for d, old in enumerate(accumulator)
         ]
         largest = new
-    return [x / total for x in accumulator] if keys else accumulator
+    if not keys:
+        return accumulator
+    new = max(largest, sink)
+    rescale = math.exp(largest - new)
+    total = total * rescale + math.exp(sink - new)
+    return [x * rescale / total for x in accumulator]

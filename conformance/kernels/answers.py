@@ -23,6 +23,7 @@ class _Asked(TypedDict):
     scale: float
     soft_cap: float | None
     sliding_window: int | None
+    sinks: Floats | None
 
 
 @frozen(eq=False)
@@ -68,6 +69,7 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
         scale=options.get("scale", 1.0) * options.get("k_scale", 1.0),
         soft_cap=options.get("soft_cap"),
         sliding_window=options.get("sliding_window"),
+        sinks=None if arrays.sinks is None else arrays.sinks.astype(np.float64),
     )
     given = _in_float64(sizes, arrays)
     answer = oracle.ragged_paged_attention(*given, **asked)

@@ -29,7 +29,13 @@ STEEP: Final = 64.0
 """
 
 OF_WIDE_RANGE: Final = ("bfloat16", "float32")
-"""Dtypes of a pool in which V may be as large as HUGE."""
+"""Dtypes of queries and of a pool with which V may be as large as HUGE."""
+
+SINKS: Final = (-np.inf, -30.0, 0.0, 3.0, 12.0, 30.0)
+"""None, one that vanishes, some near the largest score, and one that leaves little to the cells.
+
+In a steep batch they are STEEP times as large too, unless a cap keeps the scores small.
+"""
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -91,7 +97,8 @@ class Sizes:
     """The static sizes. heads: (q_heads, kv_heads, head_dim). kinds: dtypes of q and of the pool.
 
     rows: the capacity in sequences. fewest: sequences of a batch that is drawn. spare: pages that
-    no row needs; half of the ids are then the largest ones.
+    no row needs; half of the ids are then the largest ones. sinks: whether query heads have them;
+    their values are those of a batch.
     """
 
     name: str
@@ -104,6 +111,7 @@ class Sizes:
     fewest: int = 1
     spare: int = 0
     options: Options = field(factory=lambda: Options(scale=0.09))
+    sinks: bool = False
 
     @property
     def pages(self) -> int:
@@ -114,6 +122,11 @@ class Sizes:
     def capacity(self) -> int:
         """Cells that a row of the table can name."""
         return self.page_size * self.pages_per_seq
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What a function must take, by the names of `kernel_under_test.OPTIONS`."""
+        return (*self.options, *["sinks"] * self.sinks)
 
     @property
     def window(self) -> int | None:
@@ -202,7 +215,7 @@ class Integers:
 
 @frozen(eq=False)
 class Arrays:
-    """The arguments of the interface, in its order."""
+    """The arguments of the interface, in its order. sinks [q_heads], which are no part of it."""
 
     q: Numbers
     kv_pages: Numbers
@@ -210,6 +223,7 @@ class Arrays:
     page_indices: Ints
     cu_q_lens: Ints
     num_seqs: Ints
+    sinks: Floats | None = None
 
     def __iter__(self) -> Iterator[Numbers]:
         """The arrays in the order of the interface."""
@@ -236,7 +250,7 @@ def first(sizes: Sizes) -> Batch:
     takes every step that a fetch has. The prefill has a full row under a window. Then, if there is
     room, a prompt of as many tokens as fit, all of them new: some shapes have more than a fetch.
     """
-    cells = sizes.page_size + 1
+    cells = max(sizes.page_size, 2) + 1  # three queries at least
     prefill = cells if sizes.window is None else sizes.capacity
     lens = ((1, cells), (3, prefill), (1, sizes.capacity))
     prompt = min(sizes.capacity, sizes.tokens - 5)
@@ -272,7 +286,8 @@ def build(sizes: Sizes, batch: Batch) -> Arrays:
     kept = [_put(sizes, batch, needle, (q, pool, table, starts)) for needle in batch.needles]
     _blank(sizes, batch, pool, table, {place for place in kept if place})
     q = q * np.float32(STEEP) if batch.steep else q
-    return Arrays(q, pool, steered.kv_lens, table, starts, steered.num_seqs)
+    sinks = _sinks(sizes, batch) if sizes.sinks else None
+    return Arrays(q, pool, steered.kv_lens, table, starts, steered.num_seqs, sinks)
 
 
 def named_pages(sizes: Sizes, table: Ints) -> Ints:
@@ -284,9 +299,17 @@ def named_pages(sizes: Sizes, table: Ints) -> Ints:
 def _put_extremes(sizes: Sizes, q: Floats, pool: Floats) -> None:
     """Make V as large and as small as it may be, and let scores be equal in places."""
     q[:, 0], pool[:, 1::4, 0::2] = 0.0, 0.0
-    if sizes.kinds[1] in OF_WIDE_RANGE:
+    if {*sizes.kinds} <= {*OF_WIDE_RANGE}:
         factors = np.resize(np.array([HUGE, 1 / HUGE], np.float32), pool.shape[3])
         pool[:, :, 1::2] *= factors
+
+
+def _sinks(sizes: Sizes, batch: Batch) -> Floats:
+    """A sink for each query head, of every kind if there are so many."""
+    every = np.resize(np.array(SINKS, np.float32), sizes.heads[0])
+    mixed = np.random.default_rng((batch.seed, len(SINKS))).permutation(every)
+    grown = batch.steep and "soft_cap" not in sizes.options
+    return mixed * np.float32(STEEP) if grown else mixed
 
 
 def _table(sizes: Sizes, batch: Batch, draws: np.random.Generator) -> Ints:
@@ -532,6 +555,31 @@ SIZES: Final = (
         pages_per_seq=3,
         rows=3,
         tokens=24,
+    ),
+    # More pages in a row, and in a fetch, than a row of the kernel's table names.
+    Sizes(
+        name="pages of one cell",
+        heads=(16, 8, 128),
+        page_size=1,
+        pages_per_seq=150,
+        rows=4,
+        tokens=24,
+    ),
+    Sizes(
+        name="float16 queries, pages of 12",
+        heads=(8, 2, 128),
+        page_size=12,
+        kinds=("float16", "bfloat16"),
+    ),
+    Sizes(name="sinks", heads=(16, 2, 64), page_size=16, sinks=True),
+    Sizes(
+        name="sinks, a window, a cap, pages of two",
+        heads=(12, 4, 128),
+        page_size=2,
+        pages_per_seq=70,
+        tokens=32,
+        options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
+        sinks=True,
     ),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""

@@ -26,11 +26,12 @@ def variants(name: str, sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
 
 
 def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
-    from impl.attention.tpu.shape import Blocks
+    from impl.attention.tpu.shape import Blocks, even
 
+    page = even(sizes.page_size)  # of which kv_pages is a number
     fewest = 64 if sizes.heads[1] % 2 == 0 else 128
     small = Blocks(
-        kv_pages=max(1, 128 // sizes.page_size),
+        kv_pages=max(1, 128 // page),
         decode_cells=fewest,
         decode_steps=4,
         q_rows=16,
@@ -39,7 +40,7 @@ def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
     steps = 8 if sizes.capacity >= 8 * fewest else 4  # a second group, where rows are long enough
     long = sizes.tokens > 256
     large = Blocks(
-        kv_pages=steps * fewest // sizes.page_size,  # all steps of a group may be visible
+        kv_pages=steps * fewest // page,  # all steps of a group may be visible
         decode_cells=fewest,
         decode_steps=8 if long else 4,
         q_rows=256 if long else 32,

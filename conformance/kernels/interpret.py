@@ -99,11 +99,13 @@ def attend(
     """
     given = _given(subject, sizes, arrays)
     operands = {name: jnp.asarray(cells) for name, cells in new.items()}
+    sinks = None if arrays.sinks is None else jnp.asarray(arrays.sinks)
     out, pool, outside = None, None, []
     with printed() as lines:
         try:
             with promises.checked(), pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
-                found = subject.call(*given, options=sizes.options, **told(sizes, own), **operands)
+                more = {**told(sizes, own), **operands}
+                found = subject.call(*given, options=sizes.options, sinks=sinks, **more)
                 if operands:
                     found, pool = _pair(subject, sizes, found, given[1])
                 out = np.asarray(found).astype(np.float64)
@@ -168,7 +170,8 @@ def program(
     plain = evolve(subject, function=subject.uncompiled or subject.function)
 
     def call(given: list[jax.Array], operands: Mapping[str, jax.Array]) -> object:
-        return plain.call(*given, options=sizes.options, **told(sizes, own), **operands)
+        more = {**told(sizes, own), **operands}
+        return plain.call(*given, options=sizes.options, sinks=arrays.sinks, **more)
 
     operands = {name: jnp.asarray(cells) for name, cells in new.items()}
     return jax.make_jaxpr(call)(_given(subject, sizes, arrays), operands)

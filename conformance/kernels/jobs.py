@@ -98,9 +98,7 @@ class Plan:
 def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
     """Every shape with every known block size, copies late and at once, and the twins."""
     left_out = {
-        sizes.name: ", ".join(missing)
-        for sizes in SIZES
-        if (missing := subject.lacks(sizes.options))
+        sizes.name: ", ".join(missing) for sizes in SIZES if (missing := subject.lacks(sizes.asked))
     }
     few = max(FEWEST, -(-cases // SHARE))
     jobs = [*_jobs(subject.name, left_out, cases, few, seed)]

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from attrs import frozen
@@ -43,12 +43,15 @@ OF_ROWS: Final = frozenset({KNOWN[OURS], APPENDING[OURS]})
 """Functions that take the pool in the shape of `impl.cache.rows`."""
 DESTINATIONS: Final = "destinations"
 """By this name our own functions take the cells of these tokens."""
+ARRAYS: Final = frozenset({*NEW_CELLS, DESTINATIONS, "sinks", "attention_sink"})
+"""Parameters by name alone that are arrays."""
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "scale": ("scale", "sm_scale"),
     "soft_cap": ("soft_cap",),
     "sliding_window": ("sliding_window",),
     "k_scale": ("k_scale",),
     "v_scale": ("v_scale",),
+    "sinks": ("sinks", "attention_sink"),
 }
 """The options of a case, and the names that functions have for them; the first is ours."""
 
@@ -70,27 +73,30 @@ class Subject:
     is_wrapped: bool = False
     uncompiled: Callable[..., object] | None = None
 
-    def lacks(self, options: Options) -> list[str]:
-        """The unsupported options, by our name."""
+    def lacks(self, options: Iterable[str]) -> list[str]:
+        """Those of these options that are not supported, by our name."""
         return [name for name in options if name not in self.names]
 
-    def call(self, *arrays: object, options: Options, **own: object) -> object:
+    def call(
+        self, *arrays: object, options: Options, sinks: object = None, **own: object
+    ) -> object:
         """The answer [T, q_heads, head_dim].
 
-        arrays: with the pool as it takes it. own: arguments of its own, such as blocks, and those
-        of TOLD, which are passed on if it takes them.
+        arrays: with the pool as it takes it. sinks: if they are asked for. own: arguments of its
+        own, such as blocks, and those of TOLD, which are passed on if it takes them.
         """
         asked = {self.names[name]: value for name, value in options.items()}
+        asked |= {} if sinks is None else {self.names["sinks"]: sinks}
         left_out = {*TOLD} - self.told
         told = {name: value for name, value in own.items() if name not in left_out}
         return self.function(*arrays, **asked, **told)
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The parameters by name alone, except new cells and their destinations: no arrays."""
+        """The parameters by name alone that are no arrays."""
         parameters = inspect.signature(self.function).parameters.values()
         names = (one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
-        return tuple(name for name in names if name not in (*NEW_CELLS, DESTINATIONS))
+        return tuple(name for name in names if name not in ARRAYS)
 
 
 def find(name: str) -> Subject:

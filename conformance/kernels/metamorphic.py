@@ -61,7 +61,7 @@ def laid_out(sizes: Sizes, batch: Batch, arrays: Arrays, twin: str) -> Arrays:
             pool[table[row, new], place] = 0.0
             pool[table[row, new], place, :, :width] = held
         table[row, -(-length // there.page_size) :] = FAR
-    return Arrays(q, pool, lens, table, starts, arrays.num_seqs)
+    return Arrays(q, pool, lens, table, starts, arrays.num_seqs, arrays.sinks)
 
 
 def in_order(sizes: Sizes, batch: Batch, twin: str, found: Floats) -> Floats:

@@ -6,6 +6,7 @@ matter. `error_bound` is derived, not fitted: the comments below use the symbols
 docs/attention.md.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -37,10 +38,11 @@ class _Query(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """u, the unit roundoff of a float dtype, and t, its smallest normal number."""
+    """u, the unit roundoff of a float dtype, t, its smallest normal number, and its largest one."""
 
     unit: float
     tiny: float
+    largest: float
 
     @property
     def step(self) -> float:
@@ -66,7 +68,7 @@ class Head(NamedTuple):
     """One query and one head with the symbols of docs/attention.md.
 
     scores s [n], values v [n, head_dim], magnitudes |scale| |q|.|k| [n]; raw and delta [n], the
-    errors of a score before the soft cap and after it.
+    errors of a score before the soft cap and after it. A sink is the last of the n cells.
     """
 
     scores: Floats
@@ -112,23 +114,26 @@ def ragged_paged_attention(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
+    sinks: ArrayLike | None = None,
 ) -> Floats:
     """The answer, float64 [T, q_heads, head_dim]; 0 in rows that see nothing or belong to none.
 
     q [T, q_heads, head_dim] and kv_pages [pages, page_size, 2 * kv_heads, head_dim] (heads
     interleaved) of any float dtype; kv_lens i32[B]; page_indices i32[B, pages_per_seq]; cu_q_lens
     i32[B + 1]; num_seqs i32[] or i32[1]. Query i of n of a sequence of length L is at position
-    L - n + i, and sees the positions p up to its own with p > its own - sliding_window. Raises
+    L - n + i, and sees the positions p up to its own with p > its own - sliding_window. sinks
+    [q_heads]: one more score for each query head, without a value; -inf is none. Raises
     InvalidInput if a visible position has no page, or cu_q_lens does not describe rows of q.
     """
     queries = np.asarray(q, np.float64)
+    extra = _sinks(sinks, queries.shape[1])
     out = np.zeros_like(queries)
     arrays = (kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs)
     for query in _queries(queries, *arrays, window=sliding_window):
         for head in range(queries.shape[1]):
             keys, values = _head(query, head)
-            scores = _scores(keys @ query.q[head], scale, soft_cap)
-            out[query.row, head] = _softmax(scores) @ values
+            scores = np.append(_scores(keys @ query.q[head], scale, soft_cap), extra[head])
+            out[query.row, head] = _softmax(scores)[:-1] @ values
     return out
 
 
@@ -143,6 +148,7 @@ def error_bound(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
+    sinks: ArrayLike | None = None,
     block_cells: int = 1,
     accumulator: DTypeLike = np.float32,
     weights: DTypeLike | None = None,
@@ -153,9 +159,9 @@ def error_bound(
     The arguments of `ragged_paged_attention`, and: block_cells, the cells that the kernel takes in
     one step (1 covers every blocking, and is loose for long sequences); accumulator, the dtype of
     all of its arithmetic; weights, the dtype of the weights before the product with V (None: the
-    same); result, the dtype of its output (None: q's). Infinite where the analysis decides nothing;
-    0 where the answer is exactly 0. Raises InvalidInput like the oracle, and for block_cells below
-    1.
+    same); result, the dtype of its output (None: q's). Infinite where the analysis decides nothing,
+    as where the result may overflow; 0 where the answer is exactly 0. Raises InvalidInput like the
+    oracle, and for block_cells below 1.
     """
     return bounded(
         certain_error,
@@ -163,6 +169,7 @@ def error_bound(
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,
+        sinks=sinks,
         block_cells=block_cells,
         accumulator=accumulator,
         weights=weights,
@@ -177,6 +184,7 @@ def bounded(
     scale: float,
     soft_cap: float | None,
     sliding_window: int | None,
+    sinks: ArrayLike | None,
     block_cells: int,
     accumulator: DTypeLike,
     weights: DTypeLike | None,
@@ -192,7 +200,7 @@ def bounded(
         )
     queries = np.asarray(arrays[0], np.float64)
     bound, exact = np.zeros_like(queries), np.zeros_like(queries)
-    precision = _precision(accumulator)
+    extra, precision = _sinks(sinks, queries.shape[1]), _precision(accumulator)
     narrow = 0.0 if weights is None else _narrowing(weights, precision)
     for query in _queries(queries, *arrays[1:], window=sliding_window):
         blocks = -(-query.kv_len // block_cells)
@@ -205,8 +213,9 @@ def bounded(
             delta = raw if soft_cap is None else _capped_error(raw, scores, soft_cap, precision)
             steps = Steps(blocks, additions, precision, narrow)
             head = Head(scores, values, magnitudes, raw, delta, soft_cap, steps)
+            head = _with_sink(head, float(extra[index]))
             bound[query.row, index] = mean_error(head)
-            exact[query.row, index] = _softmax(scores) @ values
+            exact[query.row, index] = _softmax(head.scores) @ head.values
     stored = _precision(np.asarray(arrays[0]).dtype if result is None else result)
     return bound + _result_error(exact, bound, precision, stored)
 
@@ -264,6 +273,36 @@ def _head(query: _Query, head: int) -> tuple[Floats, Floats]:
     return query.keys[:, kv_head], query.values[:, kv_head]
 
 
+def _sinks(sinks: ArrayLike | None, heads: int) -> Floats:
+    """The sink of each query head, -inf where it has none."""
+    if sinks is None:
+        return np.full(heads, -np.inf)
+    found = np.asarray(sinks, np.float64)
+    if found.shape != (heads,):
+        raise InvalidInput(
+            "sinks", seen=found.shape, allowed=f"({heads},)", remedy="Give one for each query head."
+        )
+    return found
+
+
+def _with_sink(head: Head, sink: float) -> Head:
+    """The same, with the sink as one more cell, whose V is 0, in a step of its own."""
+    if sink == -np.inf:
+        return head
+    p = head.steps.precision
+    largest = np.abs(head.scores.max()) + head.delta.max()
+    delta = np.expm1(3 * p.step) * (abs(sink) + largest) + 4 * p.tiny
+    steps = head.steps._replace(blocks=head.steps.blocks + 1, additions=head.steps.additions + 1)
+    return head._replace(
+        scores=np.append(head.scores, sink),
+        values=np.append(head.values, np.zeros((1, head.values.shape[1])), axis=0),
+        magnitudes=np.append(head.magnitudes, 0.0),
+        raw=np.append(head.raw, 0.0),
+        delta=np.append(head.delta, delta),
+        steps=steps,
+    )
+
+
 def _scores(products: Floats, scale: float, soft_cap: float | None) -> Floats:
     raw = scale * products
     return raw if soft_cap is None else soft_cap * np.tanh(raw / soft_cap)
@@ -275,10 +314,10 @@ def _softmax(scores: Floats) -> Floats:
 
 
 _PRECISIONS = {
-    "bfloat16": Precision(2.0**-8, 2.0**-126),
-    "float16": Precision(2.0**-11, 2.0**-14),
-    "float32": Precision(2.0**-24, 2.0**-126),
-    "float64": Precision(2.0**-53, 2.0**-1022),
+    "bfloat16": Precision(2.0**-8, 2.0**-126, (2 - 2.0**-7) * 2.0**127),
+    "float16": Precision(2.0**-11, 2.0**-14, 65504.0),
+    "float32": Precision(2.0**-24, 2.0**-126, (2 - 2.0**-23) * 2.0**127),
+    "float64": Precision(2.0**-53, 2.0**-1022, sys.float_info.max),
 }
 
 
@@ -349,4 +388,6 @@ def _result_error(exact: Floats, bound: Floats, p: Precision, stored: Precision)
     relative = np.expm1(2 * p.step + cast)
     # Where nothing is seen the answer is 0 and must be exactly that.
     flushed = np.where(bound > 0, p.tiny + stored.tiny, 0.0)
-    return np.asarray(relative * (np.abs(exact) + bound) + flushed)
+    with np.errstate(over="ignore"):
+        error = np.asarray(relative * (np.abs(exact) + bound) + flushed)
+        return np.where(np.abs(exact) + bound + error > stored.largest, np.inf, error)

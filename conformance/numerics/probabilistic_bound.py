@@ -31,6 +31,7 @@ def probable_bound(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
+    sinks: ArrayLike | None = None,
     block_cells: int = 1,
     accumulator: DTypeLike = np.float32,
     weights: DTypeLike | None = None,
@@ -39,9 +40,9 @@ def probable_bound(
 ) -> Floats:
     """The probabilistic bound; never above `oracle.error_bound`: [T, q_heads, head_dim].
 
-    The steps are taken in the order of the positions. failure: the probability, above 0 and below
-    1, with which the model allows one element or more of this batch beyond its bound. Raises
-    InvalidInput like `error_bound`, and for any other failure.
+    The steps are taken in the order of the positions, and that of a sink is the last. failure: the
+    probability, above 0 and below 1, with which the model allows one element or more of this batch
+    beyond its bound. Raises InvalidInput like `error_bound`, and for any other failure.
     """
     if not 0 < failure < 1:
         raise InvalidInput(
@@ -53,6 +54,7 @@ def probable_bound(
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,
+        sinks=sinks,
         block_cells=block_cells,
         accumulator=accumulator,
         weights=weights,

@@ -30,7 +30,7 @@ from impl.attention.reference import (
 P = ParamSpec("P")
 
 Absorb = Callable[[_Running, _Reads, Array, Array, Array, _Options], _Running]
-Phase = Callable[[Array, Array, _Rows, Array, _Options], Array]
+Phase = Callable[[Array, Array, _Rows, Array, _Options, Array | None], Array]
 Visible = Callable[[Array, Array, int | None], Array]
 
 
@@ -93,8 +93,15 @@ def _clip_positions(visible: Visible) -> Visible:
 
 
 def _positions_from_zero(phase: Phase) -> Phase:
-    def wrong(q: Array, kv_pages: Array, rows: _Rows, out: Array, options: _Options) -> Array:
-        return phase(q, kv_pages, rows._replace(kv_len=rows.q_len), out, options)
+    def wrong(
+        q: Array,
+        kv_pages: Array,
+        rows: _Rows,
+        out: Array,
+        options: _Options,
+        sinks: Array | None,
+    ) -> Array:
+        return phase(q, kv_pages, rows._replace(kv_len=rows.q_len), out, options, sinks)
 
     return wrong
 
@@ -118,13 +125,20 @@ def _window_one_more(visible: Visible) -> Visible:
 
 
 def _decode_without_window(phase: Phase) -> Phase:
-    def wrong(q: Array, kv_pages: Array, rows: _Rows, out: Array, options: _Options) -> Array:
+    def wrong(
+        q: Array,
+        kv_pages: Array,
+        rows: _Rows,
+        out: Array,
+        options: _Options,
+        sinks: Array | None,
+    ) -> Array:
         single = rows.q_len == 1
         alone, others = (
             rows._replace(q_len=jnp.where(own, rows.q_len, 0)) for own in (single, ~single)
         )
-        out = phase(q, kv_pages, alone, out, evolve(options, sliding_window=None))
-        return phase(q, kv_pages, others, out, options)
+        out = phase(q, kv_pages, alone, out, evolve(options, sliding_window=None), sinks)
+        return phase(q, kv_pages, others, out, options, sinks)
 
     return wrong
 

@@ -22,7 +22,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Float32, Int, Shaped
 
-from impl.attention.interface import Pool, check_options, check_shapes
+from impl.attention.interface import Pool, check_options, check_shapes, check_sinks
 from impl.cache import paged
 from impl.cache import rows as of_pool
 
@@ -105,6 +105,7 @@ def ragged_paged_attention(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
+    sinks: Array | None = None,
     q_block: int = Q_BLOCK,
     kv_block_pages: int | None = None,
     step_elements: int | None = None,
@@ -125,7 +126,10 @@ def ragged_paged_attention(
     sequence, and queries that see nothing, give 0. More queries than cells is a misuse: queries
     at negative positions see nothing.
 
-    Scores are `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`. q_block and kv_block_pages
+    Scores are `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`. sinks f32[q_heads]: one more
+    score for each query head, which takes part in the sum of the weights and has no value; neither
+    scale nor soft cap applies to it. -inf is no sink; with inf or NaN every answer of its head that
+    sees a cell is NaN. q_block and kv_block_pages
     are the rows of q and the pages of a sequence in one block; they change speed and rounding
     only. A sequence of one query has one row in a block, whatever q_block is. By default
     kv_block_pages is the number of pages that 256 cells fill, at least one, or 512 cells where K
@@ -142,6 +146,7 @@ def ragged_paged_attention(
         "step_elements": step_elements,
     }
     check_options(soft_cap=soft_cap, sliding_window=sliding_window, **blocks)
+    check_sinks(sinks, q)
     width = q.shape[2]
     block_pages = _block_pages(pool, width) if kv_block_pages is None else kv_block_pages
     options = _Options(
@@ -154,7 +159,7 @@ def ragged_paged_attention(
         step_elements=_step_elements() if step_elements is None else step_elements,
     )
     count = jnp.reshape(jnp.asarray(num_seqs), ())
-    out: Array = _attend(q, kv_pages, kv_lens, page_indices, cu_q_lens, count, options)
+    out: Array = _attend(q, kv_pages, kv_lens, page_indices, cu_q_lens, count, sinks, options)
     return out
 
 
@@ -176,6 +181,7 @@ def _attend(
     page_indices: Int[Array, "B M"],
     cu_q_lens: Int[Array, " B+1"],
     num_seqs: Int[Array, ""],
+    sinks: Float32[Array, " H"] | None,
     options: _Options,
 ) -> Float[Array, "T H D"]:
     present = jnp.arange(kv_lens.shape[0]) < num_seqs
@@ -183,11 +189,11 @@ def _attend(
     rows = _Rows(page_indices, kv_lens, cu_q_lens[:-1], lengths)
     out = jnp.zeros_like(q)
     if options.q_block == 1:
-        return _phase(q, kv_pages, rows, out, options)
+        return _phase(q, kv_pages, rows, out, options, sinks)
     single = lengths == 1
     decode, prefill = (rows._replace(q_len=jnp.where(own, lengths, 0)) for own in (single, ~single))
-    out = _phase(q, kv_pages, decode, out, evolve(options, q_block=1))
-    return _phase(q, kv_pages, prefill, out, options)
+    out = _phase(q, kv_pages, decode, out, evolve(options, q_block=1), sinks)
+    return _phase(q, kv_pages, prefill, out, options, sinks)
 
 
 def _phase(
@@ -196,6 +202,7 @@ def _phase(
     rows: _Rows,
     out: Float[Array, "T H D"],
     options: _Options,
+    sinks: Float32[Array, " H"] | None,
 ) -> Float[Array, "T H D"]:
     """Attend for every query of these rows, and put the results in `out`."""
     ends = jnp.cumsum(_ceil_div(rows.q_len, options.q_block))
@@ -203,9 +210,8 @@ def _phase(
 
     def group(index: Array, out: Array) -> Array:
         numbers = index * width + jnp.arange(width, dtype=jnp.int32)
-        return _attend_blocks(
-            q, kv_pages, rows, _blocks(rows, ends, numbers, options), out, options
-        )
+        blocks = _blocks(rows, ends, numbers, options)
+        return _attend_blocks(q, kv_pages, rows, blocks, out, options, sinks)
 
     end: Array = lax.fori_loop(0, _ceil_div(ends[-1], width), group, out)
     return end
@@ -257,6 +263,7 @@ def _attend_blocks(
     blocks: _Blocks,
     out: Float[Array, "T H D"],
     options: _Options,
+    sinks: Float32[Array, " H"] | None,
 ) -> Float[Array, "T H D"]:
     """Attend for some blocks of queries, and put the rows that are their own in `out`.
 
@@ -295,12 +302,25 @@ def _attend_blocks(
     # The reads are computed one step ahead: XLA would otherwise recompute them for each score.
     first = reads(jnp.zeros((), jnp.int32))
     end, _ = lax.fori_loop(0, _ceil_div(ends[-1], count), step, (start, first))
+    end = end if sinks is None else _with_sinks(end, sinks)
     # Exactly 0 means that nothing was seen; a NaN in a live cell must come out as NaN.
     nothing = (end.total == 0)[..., None]
     mean = jnp.where(nothing, 0.0, end.accumulator / jnp.where(nothing, 1.0, end.total[..., None]))
     found = mean.transpose(0, 3, 1, 2, 4).reshape(count, size, *q.shape[1:]).astype(out.dtype)
     tokens = jnp.where(blocks.own, blocks.tokens, q.shape[0])
     return out.at[tokens].set(found, mode="drop")
+
+
+def _with_sinks(end: _Running, sinks: Float32[Array, " H"]) -> _Running:
+    """The sums with the weights of the sinks in the total, where something was seen.
+
+    Rescaled to the larger one of the largest score and the sink, so that nothing overflows.
+    """
+    sink = sinks.reshape(1, *end.largest.shape[1:3], 1)
+    seen, largest = end.total != 0, jnp.maximum(end.largest, sink)
+    rescale = jnp.where(seen, jnp.exp(end.largest - largest), 0.0)
+    total = end.total * rescale + jnp.where(seen, jnp.exp(sink - largest), 0.0)
+    return _Running(largest, total, end.accumulator * rescale[..., None])
 
 
 def _queries(q: Float[Array, "T H D"], blocks: _Blocks) -> Float[Array, "N q_block H D"]:

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from conformance.numerics import oracle, probabilistic_bound
 from conformance.numerics.oracle import Drift, Head
@@ -40,6 +40,7 @@ class Options:
     accumulator: str
     weights: str | None
     result: str | None
+    sinks: tuple[float, ...] | None = None
 
 
 def drawn(seed: int) -> tuple[Any, Options]:
@@ -70,6 +71,9 @@ def drawn(seed: int) -> tuple[Any, Options]:
     q = one(0.01, 0.3, 1.0, 8.0, 100.0) * rng.normal(size=(starts[-1] + UNUSED, Q_HEADS, WIDTH))
     pool = rng.normal(size=(PAGES, PAGE_SIZE, 2 * KV_HEADS, WIDTH))
     pool[:, :, 1::2] *= one(0.01, 1.0, 8.0)
+    if one("none", "some") == "some":
+        drawn = [float(one(-math.inf, -20.0, 0.0, 1.5, 20.0)) for _ in range(Q_HEADS)]
+        options = evolve(options, sinks=tuple(drawn))
     return (
         (
             q.astype(dtype),
@@ -85,7 +89,10 @@ def drawn(seed: int) -> tuple[Any, Options]:
 
 @frozen
 class Case:
-    """One query and one head: its place in the output, its numbers, and its sequence's length."""
+    """One query and one head: its place in the output, its numbers, and its sequence's length.
+
+    values: those of the keys, and zeros for the sink, if there is one.
+    """
 
     row: int
     head: int
@@ -93,6 +100,11 @@ class Case:
     keys: list[Numbers]
     values: list[Numbers]
     kv_len: int
+    sink: float
+
+    def blocks(self, options: Options) -> int:
+        """The number of steps, that of the sink included."""
+        return math.ceil(self.kv_len / options.block_cells) + (self.sink > -math.inf)
 
 
 def cases(arrays: Any, options: Options) -> Iterator[Case]:
@@ -107,13 +119,16 @@ def cases(arrays: Any, options: Options) -> Iterator[Case]:
                 cells = [pool[table[sequence, p // PAGE_SIZE], p % PAGE_SIZE] for p in seen]
                 pair = 2 * (head // (Q_HEADS // KV_HEADS))
                 row = int(starts[sequence]) + number
+                sink = -math.inf if options.sinks is None else options.sinks[head]
                 yield Case(
                     row=row,
                     head=head,
                     q=[float(x) for x in q[row, head]],
                     keys=[[float(x) for x in cell[pair]] for cell in cells],
-                    values=[[float(x) for x in cell[pair + 1]] for cell in cells],
+                    values=[[float(x) for x in cell[pair + 1]] for cell in cells]
+                    + [[0.0] * WIDTH] * (sink > -math.inf),
                     kv_len=length,
+                    sink=sink,
                 )
 
 
@@ -142,6 +157,12 @@ def error_of_scores(case: Case, options: Options) -> tuple[Numbers, Numbers, Num
             delta += math.expm1(5 * kappa + epsilon) * (abs(score) + delta) + (1 + cap) * t
         scores.append(score)
         after.append(delta)
+    if case.sink > -math.inf:
+        sizes = abs(case.sink) + abs(max(scores)) + max(after)
+        scores.append(case.sink)
+        magnitudes.append(0.0)
+        before.append(0.0)
+        after.append(math.expm1(3 * kappa) * sizes + 4 * t)
     return scores, magnitudes, before, after
 
 
@@ -150,7 +171,7 @@ def moved(case: Case, options: Options, *, rescalings: int) -> dict[str, Any]:
     scores, _, _, deltas = error_of_scores(case, options)
     u, t, kappa = rounding(options.accumulator)
     epsilon = 8 * u / (1 - 8 * u)
-    n, blocks = len(scores), math.ceil(case.kv_len / options.block_cells)
+    n, blocks = len(scores), case.blocks(options)
     weights = [math.exp(score - max(scores)) for score in scores]
     shares = [weight / math.fsum(weights) for weight in weights]
     columns = list(zip(*case.values, strict=True))
@@ -161,7 +182,8 @@ def moved(case: Case, options: Options, *, rescalings: int) -> dict[str, Any]:
         delta + math.expm1(3 * kappa) * gap + (rescalings + 1) * epsilon
         for delta, gap in zip(deltas, gaps, strict=True)
     ]
-    in_sum = (min(options.block_cells, n) - 1 + blocks + rescalings) * kappa
+    longest = min(options.block_cells, len(case.keys))
+    in_sum = (longest - 1 + blocks + rescalings) * kappa
     narrowed = 0.0 if options.weights is None else rounding(options.weights)[2]
     lost = 4 * (n + blocks) * t
     grown = math.fsum(p * math.expm1(x + in_sum) for p, x in zip(shares, common, strict=True))
@@ -182,7 +204,7 @@ def moved(case: Case, options: Options, *, rescalings: int) -> dict[str, Any]:
 
 def bound(case: Case, options: Options, result: Any) -> Numbers:
     """Steps 5 and 6: the bound of each element of one query and one head."""
-    blocks = math.ceil(case.kv_len / options.block_cells)
+    blocks = case.blocks(options)
     parts = moved(case, options, rescalings=blocks - 1)
     u, t, kappa = rounding(options.accumulator)
     u_out, t_out, kappa_out = rounding(result)
@@ -278,7 +300,7 @@ def test_rows_that_see_nothing_are_exactly_0(seed: int) -> None:
     """The answer and its bound are 0 in exactly the rows that see no cell, or have no sequence."""
     arrays, options = drawn(seed)
     given = asdict(options)
-    answered = {name: given[name] for name in ("scale", "soft_cap", "sliding_window")}
+    answered = {name: given[name] for name in ("scale", "soft_cap", "sliding_window", "sinks")}
     seeing = {case.row for case in cases(arrays, options)}
 
     out = oracle.ragged_paged_attention(*arrays, **answered)
@@ -306,7 +328,7 @@ def probable_error(case: Case, options: Options, deviations: float) -> Numbers:
     epsilon, narrow = 8 * u / (1 - 8 * u), 0.0
     if options.weights is not None:
         narrow = rounding(options.weights)[2]
-    n, d, steps = len(s), len(case.q), math.ceil(case.kv_len / options.block_cells) - 1
+    n, d, steps = len(s), len(case.q), case.blocks(options) - 1
 
     def before(cell: int) -> float:
         return max(s[i] - delta[i] for i in range(cell))

@@ -1,7 +1,8 @@
 """The oracle beside the spec's attention, and its error bound beside arithmetic that rounds."""
 
 import math
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from conformance.numerics import oracle
-from spec.attention import naive, online, visible
+from spec.attention import NO_SINK, naive, online, visible
 from spec.vocabulary.errors import InvalidInput
 from spec.vocabulary.geometry import INVALID
 
@@ -78,6 +79,20 @@ def test_attention_by_hand() -> None:
     assert [0.0, 0.0] == online([1.0, 0.0], [], [], tile=2, scale=1.0)
 
 
+@pytest.mark.parametrize("attend", [naive, partial(online, tile=1), partial(online, tile=2)])
+def test_a_sink_is_a_score_without_a_value(attend: Any) -> None:
+    """Scores 0 and ln 3 and a sink of ln 4 weigh 1/8, 3/8 and 1/2; neither scaled nor capped."""
+    keys, values = [[0.0], [math.log(3) / 2]], [[8.0], [16.0]]
+
+    for sink, mean in ((math.log(4), 7.0), (NO_SINK, 14.0), (-1e300, 14.0), (1e300, 0.0)):
+        assert [mean] == pytest.approx(attend([1.0], keys, values, scale=2.0, sink=sink))
+    capped = attend([1.0], [[0.0]], [[6.0]], scale=2.0, soft_cap=0.5, sink=math.log(2))
+    assert [2.0] == pytest.approx(capped)
+    assert [0.0] == attend([1.0], [], [], scale=1.0, sink=3.0)
+    for sink in (math.inf, math.nan):
+        assert all(map(math.isnan, attend([1.0], keys, values, scale=2.0, sink=sink)))
+
+
 @pytest.mark.parametrize("far", [0.0, -800.0, 800.0, -1e6, 1e6, -1e300, 1e300])
 @pytest.mark.parametrize("tile", [1, 2])
 def test_scores_far_from_zero_weigh_as_any(far: float, tile: int) -> None:
@@ -93,28 +108,38 @@ def test_scores_far_from_zero_weigh_as_any(far: float, tile: int) -> None:
     cells=st.lists(st.tuples(vectors, vectors), min_size=1, max_size=9),
     tile=st.integers(1, 10),
     soft_cap=caps,
+    sink=st.just(NO_SINK) | numbers | st.sampled_from([-1e300, 1e300]),
 )
 def test_online_softmax_is_softmax(
-    q: list[float], cells: list[tuple[list[float], list[float]]], tile: int, soft_cap: float | None
+    q: list[float],
+    cells: list[tuple[list[float], list[float]]],
+    tile: int,
+    soft_cap: float | None,
+    sink: float,
 ) -> None:
     """One pass over tiles of any size equals two passes over all cells."""
     keys, values = [k for k, _ in cells], [v for _, v in cells]
 
-    expected = naive(q, keys, values, scale=0.7, soft_cap=soft_cap)
+    expected = naive(q, keys, values, scale=0.7, soft_cap=soft_cap, sink=sink)
 
-    tiled = online(q, keys, values, tile=tile, scale=0.7, soft_cap=soft_cap)
+    tiled = online(q, keys, values, tile=tile, scale=0.7, soft_cap=soft_cap, sink=sink)
     assert expected == pytest.approx(tiled, rel=1e-12, abs=1e-12)
 
 
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**16), window=st.sampled_from([None, 1, 3, 6]), soft_cap=caps)
+@given(
+    seed=st.integers(0, 2**16),
+    window=st.sampled_from([None, 1, 3, 6]),
+    soft_cap=caps,
+    sinks=st.none() | st.permutations([NO_SINK, -30.0, 0.5, 3.0]),
+)
 def test_the_oracle_is_the_specs_attention(
-    seed: int, window: int | None, soft_cap: float | None
+    seed: int, window: int | None, soft_cap: float | None, sinks: list[float] | None
 ) -> None:
     """The oracle on pages and heads equals the spec's attention on the visible cells."""
     q, kv, lengths, table, starts, _ = arrays = batch(seed)
     out = oracle.ragged_paged_attention(
-        *arrays, scale=0.3, soft_cap=soft_cap, sliding_window=window
+        *arrays, scale=0.3, soft_cap=soft_cap, sliding_window=window, sinks=sinks
     )
     for row in range(9):
         sequence = int(row >= 6)
@@ -124,7 +149,8 @@ def test_the_oracle_is_the_specs_attention(
         for head in range(4):
             keys = [kv[place][2 * (head // 2)].tolist() for place in places]
             values = [kv[place][2 * (head // 2) + 1].tolist() for place in places]
-            expected = naive(q[row, head].tolist(), keys, values, scale=0.3, soft_cap=soft_cap)
+            given: Any = {"soft_cap": soft_cap, "sink": sinks[head] if sinks else NO_SINK}
+            expected = naive(q[row, head].tolist(), keys, values, scale=0.3, **given)
             assert expected == pytest.approx(out[row, head].tolist(), rel=1e-12, abs=1e-13)
 
     np.testing.assert_array_equal(0, out[9:])
@@ -163,11 +189,21 @@ def test_a_visible_position_without_a_page_is_invalid() -> None:
 
 
 def rounding_online(
-    q: NDArray[Any], keys: NDArray[Any], values: NDArray[Any], block: int, soft_cap: float | None
+    q: NDArray[Any],
+    keys: NDArray[Any],
+    values: NDArray[Any],
+    block: int,
+    soft_cap: float | None,
+    sink: float | None = None,
 ) -> NDArray[Any]:
-    """Blocked online softmax, with every operation and every partial sum rounded to q's dtype."""
+    """Blocked online softmax, with every operation and every partial sum rounded to q's dtype.
+
+    It begins with the sink, if there is one.
+    """
     kind = q.dtype.type
     largest, total, accumulator = kind(-np.inf), kind(0), np.zeros_like(values[0])
+    if sink is not None:
+        largest, total = kind(sink), kind(1)
     for start in range(0, len(keys), block):
         scores = []
         for key in keys[start : start + block]:
@@ -188,13 +224,18 @@ def rounding_online(
     return np.asarray(accumulator / total)
 
 
-def shares_of_bound(dtype: str, block: int, soft_cap: float | None, seed: int) -> NDArray[Any]:
+def shares_of_bound(
+    dtype: str,
+    block: int,
+    soft_cap: float | None,
+    seed: int,
+    sinks: tuple[float, ...] | None = None,
+) -> NDArray[Any]:
     """The error of `rounding_online` over the bound, for each element of each query."""
     q, kv, lengths, table, starts, _ = arrays = batch(seed, dtype=dtype)
-    expected = oracle.ragged_paged_attention(*arrays, scale=0.3, soft_cap=soft_cap)
-    bound = oracle.error_bound(
-        *arrays, scale=0.3, soft_cap=soft_cap, block_cells=block, accumulator=dtype
-    )
+    asked: Any = {"scale": 0.3, "soft_cap": soft_cap, "sinks": sinks}
+    expected = oracle.ragged_paged_attention(*arrays, **asked)
+    bound = oracle.error_bound(*arrays, **asked, block_cells=block, accumulator=dtype)
     shares = []
     for row in range(9):
         sequence = int(row >= 6)
@@ -202,9 +243,9 @@ def shares_of_bound(dtype: str, block: int, soft_cap: float | None, seed: int) -
         cells = np.stack([kv[table[sequence, p // PAGE_SIZE], p % PAGE_SIZE] for p in seen])
         for head in range(4):
             kv_head = 2 * (head // 2)
-            out = rounding_online(
-                q[row, head], cells[:, kv_head], cells[:, kv_head + 1], block, soft_cap
-            )
+            held = cells[:, kv_head], cells[:, kv_head + 1]
+            sink = None if sinks is None else sinks[head]
+            out = rounding_online(q[row, head], *held, block, soft_cap, sink)
             shares.append(np.abs(out.astype(np.float64) - expected[row, head]) / bound[row, head])
     return np.asarray(shares)
 
@@ -220,6 +261,56 @@ def test_the_bound_holds_where_rounding_is_coarse(
 
     assert shares.max() <= 1
     assert shares.max() > 0.01, "the bound is too loose to find mistakes"
+
+
+SINKS: Final = (-4.0, 0.25, 1.5, 4.0)
+"""Exact in 16 bits: far below the scores, among them, and above them."""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("block", [1, 3, 20])
+@pytest.mark.parametrize("soft_cap", [None, 0.5])
+def test_the_bound_holds_with_sinks(dtype: str, block: int, soft_cap: float | None) -> None:
+    """Of each head, rounded arithmetic stays within the bound and comes near it."""
+    found = [shares_of_bound(dtype, block, soft_cap, seed, SINKS) for seed in range(3)]
+    shares = np.stack(found).reshape(3, 9, 4, WIDTH)
+
+    assert shares.max() <= 1
+    assert shares.max(axis=(0, 1, 3)).min() > 0.005, "the bound is too loose to find mistakes"
+
+
+def test_a_bound_with_sinks_is_no_bound_without() -> None:
+    """No sink changes nothing, a large one leaves little, and a wrong one is noticed."""
+    arrays, few = batch(1), {"block_cells": 20}
+    none, plain = (
+        oracle.error_bound(*arrays, **few, sinks=[-np.inf] * 4),
+        oracle.error_bound(*arrays, **few),
+    )
+    np.testing.assert_array_equal(plain, none)
+    answer = oracle.ragged_paged_attention(*arrays)
+    np.testing.assert_array_equal(
+        answer, oracle.ragged_paged_attention(*arrays, sinks=[-np.inf] * 4)
+    )
+    with_sinks: Any = {"sinks": [0.0, 1.0, 2.0, 50.0]}
+    right = oracle.ragged_paged_attention(*arrays, **with_sinks)
+    bound = oracle.error_bound(*arrays, **few, **with_sinks)
+
+    assert (np.abs(answer - right)[:9] > bound[:9]).mean() > 0.99
+    assert (bound[:9, 3] < plain[:9, 3]).all()
+    with pytest.raises(InvalidInput, match=r"sinks: saw \(3,\)"):
+        oracle.error_bound(*arrays, sinks=[0.0] * 3)
+
+
+def test_the_bound_of_a_result_that_may_overflow_is_infinite() -> None:
+    """Values beyond float16 give infinity there, and are finite in bfloat16."""
+    pool = np.array([0.0, 60000.0, 0.0, 70000.0], np.float32).reshape(1, 2, 2, 1)
+    arrays: Any = (np.ones((2, 1, 1), np.float32), pool, [1, 2], [[0], [0]], [0, 1, 2], 2)
+
+    narrow = oracle.error_bound(*arrays, result=np.float16, sliding_window=1)
+
+    assert [True, False] == np.isfinite(narrow).ravel().tolist()
+    wide = oracle.error_bound(*arrays, result=ml_dtypes.bfloat16, sliding_window=1)
+    assert np.isfinite(wide).all()
 
 
 def test_the_bound_grows_with_what_is_unknown() -> None:

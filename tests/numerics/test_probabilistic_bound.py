@@ -42,11 +42,13 @@ class Kernel:
     """Blocked online softmax over `step` cells at a time, with sums in order of the cells.
 
     rounding: of each operation. sums: of the running sums between steps. weights: of the weights
-    before they are multiplied by V. A multiplication by 1 or 0 is exact and is not rounded.
+    before they are multiplied by V. A multiplication by 1 or 0 is exact and is not rounded. sink:
+    of every head, taken at the end.
     """
 
     step: int
     rounding: Rounding
+    sink: float | None = None
     sums: Rounding = field()
     weights: Rounding = field(default=lambda exact: exact)
 
@@ -72,6 +74,10 @@ class Kernel:
                 kept = [np.where(factor == 1, one, self.sums(one * factor)) for one in held]
                 parts = [self.sums(one + more) for one, more in zip(kept, parts, strict=True)]
             held, largest = parts, new
+        if self.sink is not None:
+            new = np.maximum(largest, self.sink)
+            kept = [to(one * to(np.exp(to(largest - new)))) for one in held]
+            held = [to(kept[0] + to(np.exp(to(self.sink - new)))), kept[1]]
         return to(held[1] / held[0])
 
     def _parts(self, weights: Floats, values: Floats) -> list[Floats]:
@@ -101,7 +107,7 @@ def bounds(q: Floats, keys: Floats, values: Floats, **known: Any) -> tuple[Float
     arrays: Any = (q[None], paged, [len(keys)], np.arange(pages)[None], [0, 1], 1)
     options: Any = {"scale": SCALE, "result": np.float32, **known}
     return (
-        oracle.ragged_paged_attention(*arrays, scale=SCALE)[0],
+        oracle.ragged_paged_attention(*arrays, scale=SCALE, sinks=options.get("sinks"))[0],
         oracle.error_bound(*arrays, **options)[0],
         probabilistic_bound.probable_bound(*arrays, **options)[0],
     )
@@ -146,6 +152,18 @@ def test_rounding_stays_within_the_probable_bound(
 ) -> None:
     """Rounding to nearest, and the worst case of the model, come near the bound and stay within."""
     assert reached < worst(rounding, unit, step=step, n=n) <= 1
+
+
+@pytest.mark.parametrize("sink", [-2.0, 0.5, 4.0])
+@pytest.mark.parametrize("step", [1, 128])
+def test_rounding_stays_within_the_probable_bound_with_a_sink(sink: float, step: int) -> None:
+    """A sink far below the scores, among them or above: near the bound, and within it."""
+    for rounding, reached in ((nearest(np.float32), 0.01), (coins(2.0**-24), 0.03)):
+        kernel = Kernel(step=step, rounding=rounding, sink=sink)
+        given = cells(400, mean=3.0)
+        _, likely = shares(kernel, given, block_cells=step, sinks=[sink] * 4)
+        assert reached < likely <= 1
+        assert shares(kernel, given, block_cells=step)[0] > 1
 
 
 def test_the_check_fails_with_too_small_a_lambda(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ PAGE_SIZES: Final = (16, 32, 64, 128, 256)
 POOL_BYTES: Final = 1 << 30
 BITS: Final = {
     "bfloat16": 16,
+    "float16": 16,
     "float8_e4m3fn": 8,
     "float8_e5m2": 8,
     "int8": 8,

@@ -7,7 +7,7 @@ plans the sizes.
 """
 
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Final
 
 import jax
@@ -17,20 +17,28 @@ from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.typing import ArrayLike
-from jaxtyping import Float, Int32, Shaped
+from jaxtyping import Float, Float32, Int32, Shaped
 
 from impl.attention import interface, places
-from impl.attention.interface import check_new, check_options, check_shapes, require
+from impl.attention.interface import (
+    check_new,
+    check_options,
+    check_shapes,
+    check_sinks,
+    require,
+)
 from impl.attention.tpu import blocks as planning
 from impl.attention.tpu import buffers, decode, flow, fresh, prefill
-from impl.attention.tpu.shape import LANES, TILES, Blocks, Shape, ceil_div
+from impl.attention.tpu.shape import LANES, Blocks, Shape, ceil_div, copied, even
 from impl.attention.tpu.writing import write
 from impl.cache import rows
 
 NAME: Final = "kvspec_ragged_paged_attention"
 INTERPRETED_CHIP: Final = "v5e"
 """The chip whose block sizes an interpreted kernel has by default."""
-Q_DTYPES: Final = ("bfloat16", "float32")
+Q_DTYPES: Final = ("bfloat16", "float32", "float16")
+WIDENED: Final = {"float16": "float32"}
+"""The dtype of queries in the kernel, if it is another: the vector units have no float16."""
 KV_DTYPES: Final = ("bfloat16", "float32", "int8", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -46,6 +54,7 @@ def ragged_paged_attention(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
+    sinks: Array | None = None,
     k_scale: float | None = None,
     v_scale: float | None = None,
     blocks: Blocks | None = None,
@@ -54,8 +63,10 @@ def ragged_paged_attention(
 ) -> Array:
     """Attend as `impl.attention.reference.ragged_paged_attention`, which has the other arguments.
 
-    q: bfloat16 or float32. kv_pages [pages, page_size * kv_heads, lanes]: one of KV_DTYPES, in the
-    shape of `impl.cache.rows`; page_size is a power of two, 8 or more.
+    q: one of Q_DTYPES; with float16 all arithmetic is in float32, and the result is rounded to
+    float16. kv_pages [pages, page_size * kv_heads, lanes]: one of KV_DTYPES, in the shape of
+    `impl.cache.rows`. A page must be one that can be copied alone (see `shape.alone`); one whose
+    size is no power of two is taken as several, which must fill tiles.
     k_scale, v_scale: factors of the stored K and V. Page ids must be in range: one that is not is
     clamped, so that nothing outside the pool is read. Rows that cu_q_lens has past the end of q are
     neither read nor written.
@@ -67,6 +78,7 @@ def ragged_paged_attention(
     _check_rows(kv_pages)
     given = kv_lens, page_indices, cu_q_lens
     check_shapes(q, kv_pages, *given, jnp.shape(num_seqs), page_size=page_size)
+    check_sinks(sinks, q)
     shape = shape_of(
         q,
         kv_pages,
@@ -81,9 +93,10 @@ def ragged_paged_attention(
         chip=chip,
         interpret=interpret,
         append=False,
+        sinks=sinks is not None,
     )
     arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
-    out: Array = _call(shape, interpret, q, kv_pages, *arrays)
+    out: Array = _call(shape, interpret, q, kv_pages, *arrays, sinks=sinks)
     return out
 
 
@@ -102,6 +115,7 @@ def append_and_attend(
     scale: float = 1.0,
     soft_cap: float | None = None,
     sliding_window: int | None = None,
+    sinks: Array | None = None,
     k_scale: float | None = None,
     v_scale: float | None = None,
     blocks: Blocks | None = None,
@@ -118,6 +132,7 @@ def append_and_attend(
     given = kv_lens, page_indices, cu_q_lens
     sizes = check_shapes(q, kv_pages, *given, jnp.shape(num_seqs), page_size=page_size)
     check_new(keys, values, destinations, q, kv_pages, sizes.kv_heads)
+    check_sinks(sinks, q)
     shape = shape_of(
         q,
         kv_pages,
@@ -132,13 +147,14 @@ def append_and_attend(
         chip=chip,
         interpret=interpret,
         append=True,
+        sinks=sinks is not None,
     )
     arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
     if destinations is None:
         destinations = places.of(sizes, *arrays, tokens=q.shape[0])
     cells = rows.cells(keys, values)
     found: tuple[Array, Array] = _appended(
-        shape, interpret, kv_pages, cells, destinations, q, *arrays
+        shape, interpret, kv_pages, cells, destinations, q, *arrays, sinks=sinks
     )
     return found
 
@@ -162,15 +178,18 @@ def shape_of(
     chip: str | None = None,
     interpret: Any = False,
     append: bool = False,
+    sinks: bool = False,
 ) -> Shape:
     """The static shape of a call, with blocks that fit. Raises InvalidInput.
 
     q, kv_pages, page_indices: arrays, or their shapes and dtypes. append: whether new cells are
-    given too.
+    given too. sinks: whether there are any.
     """
     check_options(soft_cap=soft_cap, sliding_window=sliding_window)
     heads = kv_pages.shape[1] // page_size
-    _check_kinds(q, kv_pages, page_size)
+    _check_kinds(q, kv_pages)
+    _check_page(kv_pages, page_size, heads)
+    parts = page_size // even(page_size)
     target = (
         planning.CHIPS[INTERPRETED_CHIP] if interpret and chip is None else planning.chip_of(chip)
     )
@@ -181,10 +200,10 @@ def shape_of(
         kv_heads=heads,
         group=q.shape[1] // heads,
         head_dim=q.shape[2],
-        page_size=page_size,
-        pages=kv_pages.shape[0],
-        pages_per_seq=page_indices.shape[1],
-        q_dtype=jnp.dtype(q.dtype),
+        page_size=page_size // parts,
+        pages=kv_pages.shape[0] * parts,
+        pages_per_seq=page_indices.shape[1] * parts,
+        q_dtype=jnp.dtype(WIDENED.get(str(q.dtype), q.dtype)),
         kv_dtype=jnp.dtype(kv_pages.dtype),
         scale=float(scale) * (1.0 if k_scale is None else float(k_scale)),
         v_scale=1.0 if v_scale is None else float(v_scale),
@@ -194,6 +213,7 @@ def shape_of(
         cores=target.cores,
         byte_products=target.byte_products,
         negative_zeros=target.negative_zeros,
+        sinks=sinks,
         blocks=blocks or planning.UNPLANNED,
     )
     shape = evolve(shape, fresh=append and shape.single)
@@ -209,16 +229,24 @@ def _check_rows(kv_pages: Array) -> None:
     require("kv_pages", shape, allowed, holds=len(shape) == 3, remedy=interface.OF_ROWS)
 
 
-def _check_kinds(q: Array, kv_pages: Array, size: int) -> None:
+def _check_kinds(q: Array, kv_pages: Array) -> None:
     seen = str(q.dtype), str(kv_pages.dtype)
-    require("q", seen[0], ", ".join(Q_DTYPES), holds=seen[0] in Q_DTYPES)
-    require("kv_pages", seen[1], ", ".join(KV_DTYPES), holds=seen[1] in KV_DTYPES)
-    fits = size >= 8 and size & (size - 1) == 0
-    require("page_size", size, "a power of two, 8 or more", holds=fits)
-    count, tile = kv_pages.shape[1], TILES[kv_pages.dtype.itemsize]
-    allowed = f"a page of rows that fill tiles of {tile}: a larger page_size"
-    fits = count % tile == 0 or tile % count == 0
-    require("kv_pages", f"{count} rows of a page", allowed, holds=fits)
+    remedy = "Cast q; the result has its dtype."
+    require("q", seen[0], ", ".join(Q_DTYPES), holds=seen[0] in Q_DTYPES, remedy=remedy)
+    remedy = "Make the pool in bfloat16 or float32, and cast K and V when they are written."
+    require("kv_pages", seen[1], ", ".join(KV_DTYPES), holds=seen[1] in KV_DTYPES, remedy=remedy)
+
+
+def _check_page(kv_pages: Array, page_size: int, heads: int) -> None:
+    """Raises InvalidInput for a page that cannot be copied, with a run of pages that can."""
+    fits = partial(copied, rows=heads, size=kv_pages.dtype.itemsize)
+    run = next(many for many in (1 << power for power in count()) if fits(page_size * many))
+    allowed = f"pages that fill tiles or words, with {heads} rows in a cell, as {page_size * run}"
+    remedy = (
+        f"Give pages out in runs of {run} that begin at a multiple of {run}, and name each run as"
+        f" one page: page_size={page_size * run}, the pool reshaped, and ids divided by {run}."
+    )
+    require("page_size", page_size, allowed, holds=run == 1, remedy=remedy)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -233,22 +261,24 @@ def _call(
     num_seqs: Int32[Array, "1"],
     *,
     new: Shaped[Array, "N lanes"] | None = None,
+    sinks: Float32[Array, " H"] | None = None,
 ) -> Float[Array, "T H D"]:
     """Attend. new: the rows of the queries' own tokens, if they are an operand; see `fresh`."""
     _, q_heads, head_dim = q.shape
     wide = jnp.pad(
-        q,
+        q.astype(shape.q_dtype),
         (
             (0, 0),
             (0, shape.q_heads - q_heads),
             (shape.shift, shape.width - shape.shift - head_dim),
         ),
     )
-    missing = shape.table_rows * LANES - shape.pages_per_seq
-    inside = jnp.clip(page_indices, 0, shape.pages - 1)
-    ids = jnp.pad(inside, ((0, 0), (0, missing))).reshape(-1, 1, LANES)
     blank = jnp.zeros_like(wide)
-    own = [] if new is None else [new]
+    more = [] if new is None else [new]
+    spaces = [pltpu.HBM] * len(more)
+    if sinks is not None:
+        more.append(_by_row(shape, sinks))
+        spaces.append(pltpu.VMEM)
     split = (shape.cores,) if shape.cores > 1 else ()
     out: Array = pl.pallas_call(
         partial(_kernel, shape),
@@ -256,11 +286,13 @@ def _call(
         grid=split,
         in_specs=[
             *[pl.BlockSpec(memory_space=pltpu.SMEM)] * 3,
-            *[pl.BlockSpec(memory_space=pltpu.HBM)] * (4 + len(own)),
+            *[pl.BlockSpec(memory_space=pltpu.HBM)] * 3,
+            *[pl.BlockSpec(memory_space=space) for space in spaces],
+            pl.BlockSpec(memory_space=pltpu.HBM),
         ],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
         scratch_shapes=[*buffers.sized(shape), *decode.sized(shape), *prefill.sized(shape)],
-        input_output_aliases={6 + len(own): 0},  # rows of no sequence stay 0
+        input_output_aliases={6 + len(more): 0},  # rows of no sequence stay 0
         compiler_params=pltpu.CompilerParams(
             vmem_limit_bytes=shape.vmem,
             disable_bounds_checks=True,  # most of starting a copy; `flow` clamps what it is given
@@ -268,8 +300,33 @@ def _call(
         ),
         interpret=interpret,
         name=NAME,
-    )(kv_lens, cu_q_lens, num_seqs, ids, wide, kv_pages, *own, blank)
-    return out[:, :q_heads, :head_dim]
+    )(
+        *(kv_lens, cu_q_lens, num_seqs, _ids(shape, page_indices), wide),
+        *(_in_parts(shape, kv_pages), *more, blank),
+    )
+    return out[:, :q_heads, :head_dim].astype(q.dtype)
+
+
+def _in_parts(shape: Shape, kv_pages: Shaped[Array, "P rows lanes"]) -> Array:
+    """The pool with the pages of the shape; nothing is moved, since their rows fill tiles."""
+    return kv_pages.reshape(shape.pages, shape.page_rows, shape.lanes)
+
+
+def _ids(shape: Shape, page_indices: Int32[Array, "B M"]) -> Int32[Array, "N 1 128"]:
+    """The table as the kernel copies it, with ids of the pages of the shape; all are in range."""
+    seqs, entries = page_indices.shape
+    parts = shape.pages_per_seq // entries
+    inside = jnp.clip(page_indices, 0, shape.pages // parts - 1)
+    ids = inside[:, :, None] * parts + jnp.arange(parts, dtype=jnp.int32)
+    missing = shape.table_rows * LANES - shape.pages_per_seq
+    padded = jnp.pad(ids.reshape(seqs, shape.pages_per_seq), ((0, 0), (0, missing)))
+    return padded.reshape(-1, 1, LANES)
+
+
+def _by_row(shape: Shape, sinks: Float32[Array, " H"]) -> Float32[Array, "q_heads 128"]:
+    """The sink of each query head in all lanes; -inf for a head that only fills a register."""
+    filled = jnp.pad(sinks, (0, shape.q_heads - sinks.shape[0]), constant_values=-jnp.inf)
+    return jnp.broadcast_to(filled[:, None], (shape.q_heads, LANES))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -281,16 +338,20 @@ def _appended(
     destinations: Int32[Array, " T"],
     q: Float[Array, "T H D"],
     *arrays: Array,
+    sinks: Float32[Array, " H"] | None,
 ) -> tuple[Float[Array, "T H D"], Shaped[Array, "P rows lanes"]]:
     """The result of attention, and the pool; the second kernel waits for the first."""
     kv_lens, _, cu_q_lens, num_seqs = arrays
     new = fresh.operand(shape, cells, kv_lens, cu_q_lens, num_seqs)
-    written = partial(write, shape, kv_pages, new, destinations, interpret=interpret)
+    pages = _in_parts(shape, kv_pages)
+    written = partial(write, shape, pages, new, destinations, interpret=interpret)
     if shape.fresh:
-        out = _call(shape, interpret, q, kv_pages, *arrays, new=new.rows)
-        return out, written(after=out)
-    pool = written(after=q)
-    return _call(shape, interpret, q, pool, *arrays), pool
+        out = _call(shape, interpret, q, pages, *arrays, new=new.rows, sinks=sinks)
+        pool = written(after=out)
+    else:
+        pool = written(after=q)
+        out = _call(shape, interpret, q, pool, *arrays, sinks=sinks)
+    return out, pool.reshape(kv_pages.shape)
 
 
 def _kernel(shape: Shape, *refs: Any) -> None:
@@ -299,7 +360,9 @@ def _kernel(shape: Shape, *refs: Any) -> None:
     def take(kind: Any) -> Any:
         return kind(*islice(given, len(kind._fields)))
 
-    inputs = buffers.Inputs(*islice(given, len(buffers.Inputs._fields) - (not shape.fresh)))
+    there = {"fresh": shape.fresh, "sinks": shape.sinks}
+    named = [name for name in buffers.Inputs._fields if there.get(name, True)]
+    inputs = buffers.Inputs(**dict(zip(named, given, strict=False)))
     _blank, out = next(given), next(given)
     held = take(buffers.Buffers)
     scratch = take(decode.Scratch), take(prefill.Scratch)

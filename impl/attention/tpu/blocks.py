@@ -104,7 +104,7 @@ def plan(shape: Shape, chip: Chip) -> Blocks:
         "blocks",
         seen=f"{least} bytes for the smallest blocks",
         allowed=f"at most {chip.limit} bytes of {chip.name}",
-        remedy="Use smaller pages, fewer KV heads on a device, or a smaller head_dim.",
+        remedy="Use smaller pages, fewer KV heads on a device, or a pool of fewer bits.",
     )
 
 
@@ -182,7 +182,8 @@ def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
 
 def need(shape: Shape) -> int:
     """Bytes of vector memory: the allocations, and a bound on the compiler's spills."""
-    return sum(map(padded, allocated(shape))) + spills(shape)
+    inputs = 2 * sum(map(padded, buffers.given(shape)))  # the compiler may have two of each
+    return sum(map(padded, allocated(shape))) + inputs + spills(shape)
 
 
 def allocated(shape: Shape) -> list[Any]:

@@ -12,6 +12,7 @@ class Inputs(NamedTuple):
     """kv_lens, cu_q_lens, num_seqs in scalar memory; ids, queries, pool in main memory.
 
     fresh: in main memory too, if K and V of the queries' own tokens are operands; see `fresh`.
+    sinks f32[q_heads, 128], all lanes the same: in vector memory, if there are any.
     """
 
     kv_lens: Any
@@ -21,6 +22,7 @@ class Inputs(NamedTuple):
     queries: Any
     pool: Any
     fresh: Any = None
+    sinks: Any = None
 
 
 class Buffers(NamedTuple):
@@ -38,6 +40,11 @@ class Buffers(NamedTuple):
     pages_here: Any
     queries_here: Any
     results_gone: Any
+
+
+def given(shape: Shape) -> list[Any]:
+    """The shapes of inputs in vector memory."""
+    return [pltpu.VMEM((shape.q_heads, LANES), jnp.float32)] * shape.sinks
 
 
 def sized(shape: Shape) -> Buffers:

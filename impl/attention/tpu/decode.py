@@ -92,10 +92,34 @@ def _slot(index: Array, step: int | None, ahead: int) -> Any:
     return divide(index + ahead, BUFFERS)[1] if step is None else (step + ahead) % BUFFERS
 
 
-def result(scratch: Scratch) -> Array:
-    """The result of a query: f32 [q_heads, width]; 0 where nothing was seen."""
-    total = jnp.sum(scratch.total[...], axis=1, keepdims=True)
-    return jnp.where(total == 0.0, 0.0, scratch.sums[...] / jnp.where(total == 0.0, 1.0, total))
+def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
+    """The result of a query: f32 [q_heads, width]. sinks f32[q_heads, 128], or None."""
+    held = scratch.total[...], scratch.sums[...]
+    if sinks is not None:
+        held = with_sink(shape, *held, scratch.largest[...], sinks[...])
+    return mean(*held)
+
+
+def with_sink(
+    shape: Shape, total: Array, sums: Array, largest: Array, sink: Array
+) -> tuple[Array, Array]:
+    """The sums with the weight of a sink [rows, 128] in the total; nothing seen stays nothing.
+
+    Both are rescaled to the larger one of the largest score and the sink, so that no exponential
+    overflows. A sink is a score after scale and cap, as `power` takes it with these.
+    """
+    score = largest * remaining(shape)
+    top = jnp.maximum(score, sink)
+    kept = jnp.where(score == LOWEST, 0.0, jnp.exp(score - top))
+    lane = lax.broadcasted_iota(jnp.int32, total.shape, 1)
+    own = jnp.where((lane == 0) & (score != LOWEST), jnp.exp(sink - top), 0.0)
+    return total * kept + own, sums * spread(kept, sums.shape[1])
+
+
+def mean(total: Array, sums: Array) -> Array:
+    """The weighted mean of V; 0 where nothing was seen. total [rows, 128], by lanes."""
+    total = jnp.sum(total, axis=1, keepdims=True)
+    return jnp.where(total == 0.0, 0.0, sums / jnp.where(total == 0.0, 1.0, total))
 
 
 class Work:
@@ -167,8 +191,12 @@ def scores(shape: Shape, queries: Array, keys: Array) -> Array:
 
 def power(shape: Shape, difference: Array) -> Array:
     """e to a difference of scores; a positive scale is applied here, at no extra cost."""
-    left = shape.scale if shape.soft_cap is None and shape.scale > 0.0 else 1.0
-    return jnp.exp2(difference * (left / math.log(2.0)))
+    return jnp.exp2(difference * (remaining(shape) / math.log(2.0)))
+
+
+def remaining(shape: Shape) -> float:
+    """The factor that `scores` leaves to `power`."""
+    return shape.scale if shape.soft_cap is None and shape.scale > 0.0 else 1.0
 
 
 def weigh(shape: Shape, weights: Array, values: Array) -> Array:

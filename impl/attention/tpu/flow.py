@@ -366,7 +366,7 @@ class Flow:
         @pl.when(closes)
         def _() -> None:
             self._wait_result(slot)
-            found = decode.result(self.decode) * shape.v_scale
+            found = decode.result(shape, self.decode, self.inputs.sinks) * shape.v_scale
             held = self.buffers.results
             held[slot, 0] = found.astype(held.dtype)
             self._store(fetch)
@@ -383,7 +383,7 @@ class Flow:
         @pl.when(closes)
         def _() -> None:
             self._wait_result(slot)
-            found = prefill.result(shape, self.prefill) * shape.v_scale
+            found = prefill.result(shape, self.prefill, self.inputs.sinks) * shape.v_scale
             self.buffers.results[slot] = found.astype(self.buffers.results.dtype)
             self._store(fetch)
 

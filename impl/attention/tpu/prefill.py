@@ -13,7 +13,17 @@ from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention.tpu import cells
 from impl.attention.tpu.arithmetic import divide, quotient, rounded_up
-from impl.attention.tpu.decode import LOWEST, Span, by_lane, power, scores, spread, weigh
+from impl.attention.tpu.decode import (
+    LOWEST,
+    Span,
+    by_lane,
+    mean,
+    power,
+    scores,
+    spread,
+    weigh,
+    with_sink,
+)
 from impl.attention.tpu.shape import LANES, Shape
 
 
@@ -58,13 +68,15 @@ def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
             scratch.queries[head, rows, :] = joined(found).astype(shape.compute)
 
 
-def result(shape: Shape, scratch: Scratch) -> Array:
-    """The result of a block: f32 [q_rows, q_heads, width]; 0 where nothing was seen."""
+def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
+    """The result of a block: f32 [q_rows, q_heads, width]. sinks f32[q_heads, 128], or None."""
     size = shape.blocks.q_rows
     for head in range(shape.kv_heads):
-        total = jnp.sum(scratch.total[head], axis=1, keepdims=True)
-        found = scratch.sums[head] / jnp.where(total == 0.0, 1.0, total)
-        found = jnp.where(total == 0.0, 0.0, found)
+        held = scratch.total[head], scratch.sums[head]
+        if sinks is not None:
+            own = sinks_of(shape, sinks, head)
+            held = with_sink(shape, *held, scratch.largest[head], own)
+        found = mean(*held)
         for member in range(shape.group):
             row = head * shape.group + member
             for lane in range(lanes(shape)):
@@ -72,6 +84,14 @@ def result(shape: Shape, scratch: Scratch) -> Array:
                 scratch.mixed[lane, pl.ds(row, size, stride=shape.q_heads), :] = part
     whole = joined([scratch.mixed[lane] for lane in range(lanes(shape))])
     return whole.reshape(size, shape.q_heads, shape.width)
+
+
+def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
+    """The sink of each row of a KV head: f32 [rows, 128]."""
+    like = (shape.blocks.q_rows, LANES)
+    first = head * shape.group
+    rows = [jnp.broadcast_to(sinks[first + member, :], like) for member in range(shape.group)]
+    return rows[0] if len(rows) == 1 else jnp.concatenate(rows)
 
 
 def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span) -> None:

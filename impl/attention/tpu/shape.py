@@ -21,15 +21,45 @@ TILES: Final = {1: 32, 2: 8, 4: 8}
 """Rows of a tile in main memory, by the bytes of a number."""
 
 
+def alone(rows: int, size: int) -> bool:
+    """Whether so many rows can be copied alone: they fill tiles, or 32-bit words and divide one.
+
+    size: bytes of a number.
+    """
+    tile = TILES[size]
+    return rows % tile == 0 or (tile % rows == 0 and rows * size % 4 == 0)
+
+
+def even(cells: int) -> int:
+    """The largest power of two that divides a number of cells."""
+    return cells & -cells
+
+
+def copied(cells: int, rows: int, size: int) -> bool:
+    """Whether a page of so many cells, each of so many rows, can be copied; size: see `alone`.
+
+    It is copied alone, or as parts of a power of two of cells. These must fill tiles, so that a
+    pool of them lies as the pool does.
+    """
+    part = even(cells)
+    return alone(cells * rows, size) if part == cells else part * rows % TILES[size] == 0
+
+
+def filling(rows: int, size: int) -> int:
+    """The fewest cells, of so many rows, that fill tiles: a power of two. size: see `alone`."""
+    return TILES[size] // gcd(TILES[size], rows)
+
+
 @frozen(kw_only=True)
 class Blocks:
     """How the kernel cuts its work; all but decode_steps are powers of two.
 
-    kv_pages: pages of one fetch; two fetches are in VMEM at a time. decode_cells: cells of one step
-    of decoding, 16 or more, no more than a fetch has, and a multiple of 128 when multiplied with
-    the KV heads. decode_steps: steps that are scheduled together, a multiple of 4. q_rows: query
-    tokens of one block of a prefill, 16 or more. prefill_cells: cells of one of its steps that need
-    no mask, 128 or more, and no more than a fetch has; see `Shape.edge_cells` for the others.
+    kv_pages: pages of one fetch, or parts of them, as `Shape.page_size` has it; two fetches are in
+    VMEM at a time. decode_cells: cells of one step of decoding, 16 or more, no more than a fetch
+    has, and a multiple of 128 when multiplied with the KV heads. decode_steps: steps that are
+    scheduled together, a multiple of 4. q_rows: query tokens of one block of a prefill, 16 or more.
+    prefill_cells: cells of one of its steps that need no mask, 128 or more, and no more than a
+    fetch has; see `Shape.edge_cells` for the others.
     """
 
     kv_pages: int
@@ -46,7 +76,8 @@ class Shape:
     vmem: bytes of vector memory that the compiler may use. cores: parallel cores, each with its own
     buffers. byte_products: whether the matrix unit multiplies 8-bit with 16-bit numbers.
     negative_zeros: whether it is given -0 in float8_e4m3fn. fresh: whether K and V of the queries'
-    own tokens come as operands, and are not read from the pool.
+    own tokens come as operands, and are not read from the pool. sinks: whether query heads have
+    them. page_size: a power of two; a pool of other pages is one of their parts, see `even`.
     """
 
     tokens: int
@@ -70,6 +101,7 @@ class Shape:
     byte_products: bool
     negative_zeros: bool
     fresh: bool = False
+    sinks: bool = False
 
     @property
     def width(self) -> int:
@@ -108,14 +140,18 @@ class Shape:
 
     @property
     def single(self) -> bool:
-        """Whether one cell can be copied alone: it fills tiles, or 32-bit words and divides one."""
-        words = self.rows * jnp.dtype(self.kv_dtype).itemsize % 4 == 0
-        return self.rows % self.tile == 0 or (self.tile % self.rows == 0 and bool(words))
+        """Whether one cell can be copied alone, see `alone`."""
+        return alone(self.rows, int(jnp.dtype(self.kv_dtype).itemsize))
 
     @property
     def unit(self) -> int:
         """The fewest cells that fill tiles: copies of several begin at a multiple of it."""
-        return min(self.tile // gcd(self.tile, self.rows), self.page_size)
+        return filling(self.rows, int(jnp.dtype(self.kv_dtype).itemsize))
+
+    @property
+    def block(self) -> int:
+        """The fewest cells that are written at once: a unit, or a page if that has fewer."""
+        return min(self.unit, self.page_size)
 
     @property
     def page_rows(self) -> int:

@@ -1,10 +1,10 @@
 """Writes of new cells into their pages, in place: whole blocks are copied, parts of blocks blended.
 
-A block is `Shape.unit` cells, which fill tiles. Neighbours of a page are one run; its blocks are
-copied at once, within main memory. Of a block that the run begins or ends inside of, the old rows
-are read, the new ones put among them, and all are written back: no other sequence may hold a page
-with a new cell, so nobody else changes the block meanwhile. The operand is laid out as the pages
-are, see `fresh`.
+A block is `Shape.block` cells, which fill tiles or are a whole page. Neighbours of a page are one
+run; its blocks are copied at once, within main memory. Of a block that the run begins or ends
+inside of, the old rows are read, the new ones put among them, and all are written back: no other
+sequence may hold a page with a new cell, so nobody else changes the block meanwhile. The operand is
+laid out as the pages are, see `fresh`.
 
 This is a kernel of its own, so that nothing is written while pages are read: it begins when its
 operand `after` is complete.
@@ -99,9 +99,9 @@ def write(
 
 def sized(shape: Shape) -> Scratch:
     """The shapes of the scratch. Where a cell fills tiles no block is blended."""
-    rows = shape.unit * shape.rows
+    rows = shape.block * shape.rows
     room = BYTES_AT_ONCE // (rows * shape.lanes * int(jnp.dtype(shape.kv_dtype).itemsize))
-    count = 1 if shape.unit == 1 else max(1, min(MOST_AT_ONCE, room))
+    count = 1 if shape.block == 1 else max(1, min(MOST_AT_ONCE, room))
     block = pltpu.VMEM((count, rows, shape.lanes), shape.kv_dtype)
     arrived, blended, gone = [pltpu.SemaphoreType.DMA] * 3
     return Scratch(block, block, pltpu.SMEM((4, count), jnp.int32), arrived, blended, gone)
@@ -130,11 +130,11 @@ def _kernel(shape: Shape, *given: Any) -> None:
         goes = jnp.where(start == NOWHERE, 0, count)
         page, offset = divide(start, shape.page_size)
         place = refs.places[token]
-        first = jnp.minimum(-offset & (shape.unit - 1), goes)
-        whole, last = divide(goes - first, shape.unit)
+        first = jnp.minimum(-offset & (shape.block - 1), goes)
+        whole, last = divide(goes - first, shape.block)
         waiting = work.part(waiting, page, offset, place, first)
         work.blocks(page, offset + first, place + first, whole)
-        done = first + whole * shape.unit
+        done = first + whole * shape.block
         waiting = work.part(waiting, page, offset + done, place + done, last)
         return token + count, copied + whole, waiting
 
@@ -152,25 +152,25 @@ class Work:
 
     def _rows(self, cell: Array, blocks: int) -> Any:
         """The rows of some blocks; the cell begins the first."""
-        size = self.shape.unit * self.shape.rows
+        size = self.shape.block * self.shape.rows
         return pl.ds(pl.multiple_of(cell * self.shape.rows, size), blocks * size)
 
     def blocks(self, page: Array, offset: Array, place: Array, count: Array) -> None:
         """Copy whole blocks from the operand, of which the next lies at a place."""
 
         def start(done: Array, size: int) -> None:
-            cell = done * self.shape.unit
+            cell = done * self.shape.block
             copy(
                 self.refs.operand.at[self._rows(place + cell, size)],
                 self.refs.pool.at[page, self._rows(offset + cell, size)],
                 self.scratch.gone,
             ).start()
 
-        in_powers(count, self.shape.page_size // self.shape.unit, start)
+        in_powers(count, self.shape.page_size // self.shape.block, start)
 
     def wait_for_blocks(self, count: Array, tokens: int) -> None:
         """Wait for so many blocks."""
-        most = max(1, tokens // self.shape.unit)
+        most = max(1, tokens // self.shape.block)
 
         def wait(_done: Array, size: int) -> None:
             held = self.refs.operand.at[self._rows(jnp.int32(0), size)]
@@ -180,7 +180,7 @@ class Work:
 
     def part(self, waiting: Array, page: Array, offset: Array, place: Array, count: Array) -> Array:
         """Begin to blend `count` cells into their block; returns how many blocks are waiting."""
-        unit, blocks = self.shape.unit, self.scratch.blocks
+        unit, blocks = self.shape.block, self.scratch.blocks
         if unit == 1:
             return waiting
 
@@ -208,7 +208,7 @@ class Work:
 
     def blend(self, count: Array) -> None:
         """Put the new cells of the waiting blocks among the old ones, and write the blocks."""
-        if self.shape.unit == 1:
+        if self.shape.block == 1:
             return
 
         def arrive(index: Array, _: None) -> None:
