@@ -12,7 +12,7 @@ from conformance.cli.pages import put
 from conformance.verdict import Scope, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from conformance.kernels.compile.grid import Cell
     from conformance.kernels.compile.outcome import Compiled
@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time limit of a batch, after which the kernel counts as hung (default 120)",
     )
     parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="try every shape, even after the first finding",
+    )
+    parser.add_argument(
         "--mutants",
         action="store_true",
         help="plant bugs in our kernel, and report which are caught",
@@ -88,7 +93,7 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
         report.skip(name, why=f"the function does not take {options}")
     tried = _new(planned.jobs)
     try:
-        _make(arguments, report, tried)
+        _make(arguments, report, tried, enough=_enough(arguments))
     finally:
         _tell(report, tried)
     report.count(races=_races(report, tried))
@@ -97,14 +102,30 @@ def _cases(arguments: argparse.Namespace, report: Report, subject: "Subject") ->
     if report.failures:
         return Verdict.FAILS
     whole = bool(tried) and tried[0].ended == "passed" and tried[0].cases > 0
-    return Verdict.HOLDS if whole else Verdict.UNDECIDED
+    reached = not any(one.covered and one.covered["missed"] for one in tried)
+    starved = any(one.starved or one.ended == "broken" for one in tried)
+    return Verdict.HOLDS if whole and reached and not starved else Verdict.UNDECIDED
+
+
+def _enough(arguments: argparse.Namespace) -> "Callable[[Tried], bool]":
+    """Whether to stop after a job."""
+    return lambda one: one.wrong and not arguments.keep_going
 
 
 def _tell(report: Report, tried: "Sequence[Tried]") -> None:
-    from conformance.kernels import jobs
+    from conformance.kernels import coverage_table, jobs
 
     report.count(**jobs.totals(tried))
+    report.say(coverage_table.text(tried))
+    left = [one for one in tried if not one.ended]
+    if left:
+        report.skip(f"{len(left)} of {len(tried)} jobs", why="it stopped; see --keep-going")
     for one in tried:
+        if one.unfollowed:
+            report.skip(f"{_where(one)}: its branches and loops", why=one.unfollowed)
+        if one.covered:
+            for outcome in one.covered["missed"]:
+                report.skip(f"{_where(one)}: {outcome}", why="no batch reached it")
         if one.undecided:
             report.skip(f"{one.job.sizes}, in part or whole", why=f"{one.ended}: {one.text}")
         elif one.wrong:
@@ -196,12 +217,18 @@ def _new(jobs: "Sequence[Job]") -> "list[Tried]":
     return [Tried(job) for job in jobs]
 
 
-def _make(arguments: argparse.Namespace, report: Report, tried: "Sequence[Tried]") -> None:
+def _make(
+    arguments: argparse.Namespace,
+    report: Report,
+    tried: "Sequence[Tried]",
+    *,
+    enough: "Callable[[Tried], bool]" = lambda _tried: False,
+) -> None:
     from conformance.kernels import processes
 
     total = sum(one.job.cases for one in tried)
     with report.progress("kernel", total=total) as update:
-        processes.make_all(tried, update=update, stall=arguments.stall)
+        processes.make_all(tried, update=update, stall=arguments.stall, enough=enough)
 
 
 def _where(one: "Tried") -> str:

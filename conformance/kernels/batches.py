@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final, TypedDict
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -98,7 +98,10 @@ class Sizes:
 
     rows: the capacity in sequences. fewest: sequences of a batch that is drawn. spare: pages that
     no row needs; half of the ids are then the largest ones. sinks: whether query heads have them;
-    their values are those of a batch.
+    their values are those of a batch. plans: block sizes of our kernel, by their names in
+    `block_sizes`. roomy: whether there is room for all that such a kernel can do; other shapes are
+    here for something else. races, append: whether it is tried with copies at once, which show
+    races, and with new cells; shapes with the same copies need not be.
     """
 
     name: str
@@ -112,6 +115,10 @@ class Sizes:
     spare: int = 0
     options: Options = field(factory=lambda: Options(scale=0.09))
     sinks: bool = False
+    plans: tuple[str, ...] = ("small",)
+    roomy: bool = True
+    races: bool = False
+    append: bool = False
 
     @property
     def pages(self) -> int:
@@ -408,14 +415,16 @@ def loud(sizes: Sizes) -> float:
 def drawn(sizes: Sizes, *, units: Collection[int]) -> st.SearchStrategy[Batch]:
     """Batches of these sizes. units: numbers of cells or queries that the kernel takes at a time."""
     every = {sizes.page_size, *units}
-    cells = st.sampled_from(_edges(every, sizes.capacity)) | st.integers(0, sizes.capacity)
-    some = st.sampled_from(_edges(every, sizes.tokens))
-    queries = st.sampled_from((1, 1, 0, 2, sizes.page_size, sizes.tokens)) | some | st.integers(0, 9)
+    cells = st.sampled_from(edges(every, sizes.capacity)) | st.integers(0, sizes.capacity)
+    some = st.sampled_from(edges(every, sizes.tokens))
+    queries = (
+        st.sampled_from((1, 1, 0, 2, sizes.page_size, sizes.tokens)) | some | st.integers(0, 9)
+    )
     wanted = st.lists(st.tuples(queries, cells), min_size=sizes.fewest, max_size=sizes.rows)
-    return wanted.flatmap(lambda lens: _with_extras(_fitting(sizes, lens)))
+    return wanted.flatmap(lambda lens: _with_extras(fitting(sizes, lens)))
 
 
-def _edges(units: Collection[int], most: int) -> list[int]:
+def edges(units: Collection[int], most: int) -> list[int]:
     """Numbers of some units each, the least and the most, and the numbers beside them."""
     near = {0, most, *(unit * times for unit in units for times in MULTIPLES)}
     near |= {most // unit * unit for unit in units}
@@ -423,16 +432,20 @@ def _edges(units: Collection[int], most: int) -> list[int]:
     return sorted(number for number in every if 0 <= number <= most)
 
 
-def _fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Limit queries to the cells of a sequence and to the capacity.
-
-    A long prefill leaves one query to each sequence after it.
-    """
+def fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Limit queries to the capacity; a long prefill leaves one to each sequence after it."""
     left, lens = sizes.tokens, []
     for after, (queries, cells) in zip(reversed(range(len(wanted))), wanted, strict=True):
-        lens.append((min(queries, cells, left - after), cells))
+        lens.append((min(queries, left - after), cells))
         left -= lens[-1][0]
     return tuple(lens)
+
+
+def within_cells(batch: Batch) -> Batch:
+    """The batch without queries for which their sequence has no cell."""
+    lens = tuple((min(queries, cells), cells) for queries, cells in batch.lens)
+    needles = tuple(one for one in batch.needles if one[1] < lens[one[0]][0])
+    return evolve(batch, lens=lens, needles=needles)
 
 
 def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
@@ -466,46 +479,80 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
 
 
 SIZES: Final = (
-    Sizes(name="grouped heads", heads=(8, 2, 128), page_size=16, pages_per_seq=19),
+    Sizes(
+        name="grouped heads",
+        heads=(8, 2, 128),
+        page_size=16,
+        pages_per_seq=84,
+        rows=7,
+        tokens=60,
+        plans=("small", "two cores"),
+        races=True,
+        append=True,
+    ),
     Sizes(
         name="float32, a window that cuts pages, a cap",
         heads=(8, 2, 64),
         page_size=16,
         kinds=("float32", "float32"),
+        pages_per_seq=84,
+        tokens=60,
         options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
+        races=True,
     ),
     Sizes(
         name="one KV head, a window",
         heads=(4, 1, 128),
         page_size=16,
-        pages_per_seq=11,
-        tokens=168,  # a prompt of more than a fetch of 128 cells
+        pages_per_seq=26,
+        tokens=168,  # a prompt of more than a fetch
         options={"scale": 0.1, "sliding_window": 16},
+        plans=("short fetches",),
+        races=True,
+        append=True,
     ),
     Sizes(
         name="fp8 with scales",
         heads=(4, 1, 128),
         page_size=32,
         kinds=("bfloat16", "float8_e4m3fn"),
-        pages_per_seq=5,
+        pages_per_seq=82,
+        rows=4,
+        tokens=60,
         options={"scale": 0.1, "k_scale": 0.5, "v_scale": 2.0},
+        append=True,
+        plans=("small", "widening"),
     ),
     Sizes(
         name="int8 with scales",
         heads=(8, 2, 128),
         page_size=32,
         kinds=("bfloat16", "int8"),
-        pages_per_seq=5,
+        pages_per_seq=42,
+        tokens=60,
         options={"scale": 0.1, "k_scale": 0.02, "v_scale": 0.05},
+        append=True,
+        plans=("small", "widening"),
     ),
     Sizes(
         name="wide heads, three of them, small pages",
         heads=(6, 3, 256),
         page_size=8,
         kinds=("float32", "bfloat16"),
-        pages_per_seq=19,
+        pages_per_seq=328,
+        rows=3,
+        tokens=60,
+        races=True,
+        append=True,
     ),
-    Sizes(name="a head_dim of 80, no groups", heads=(4, 4, 80), page_size=16),
+    Sizes(
+        name="a head_dim of 80, no groups",
+        heads=(4, 4, 80),
+        page_size=16,
+        pages_per_seq=84,
+        tokens=60,
+        append=True,
+    ),
     Sizes(
         name="float32, a long context",
         heads=(2, 1, 128),
@@ -514,16 +561,18 @@ SIZES: Final = (
         pages_per_seq=520,  # ids for several fetches of 256 pages
         rows=3,
         tokens=5,
+        plans=("usual",),
+        roomy=False,
     ),
     Sizes(
-        name="a window longer than a step",
+        name="a window longer than a group of steps",
         heads=(2, 1, 128),
         page_size=128,  # more than a number of 8 bits
         kinds=("float32", "float32"),
-        pages_per_seq=3,
+        pages_per_seq=21,
         rows=3,
-        tokens=24,
-        options={"scale": 0.1, "sliding_window": 254},  # the first batch has a step at its end
+        tokens=60,
+        options={"scale": 0.1, "sliding_window": 1300},
     ),
     Sizes(
         name="many sequences",
@@ -533,53 +582,152 @@ SIZES: Final = (
         rows=136,
         tokens=144,
         fewest=129,
+        plans=("short fetches",),
+        roomy=False,
+        append=True,
     ),
     # A cell fills a tile, so that copies of new cells begin anywhere, as in most models.
-    Sizes(name="eight KV heads, grouped", heads=(32, 8, 128), page_size=16, tokens=24),
-    # As our kernel plans it for long batches: eight steps in a group, blocks of 256 queries.
     Sizes(
-        name="eight KV heads in fp8, long rows",
+        name="eight KV heads, grouped",
+        heads=(32, 8, 128),
+        page_size=16,
+        pages_per_seq=84,
+        rows=4,
+        tokens=60,
+        races=True,
+        append=True,
+    ),
+    Sizes(
+        name="as planned, eight KV heads in fp8",
         heads=(24, 8, 128),
         page_size=32,
         kinds=("bfloat16", "float8_e4m3fn"),
-        pages_per_seq=34,
-        rows=4,
-        tokens=280,
+        pages_per_seq=160,
+        rows=3,
+        tokens=300,
         options={"scale": 0.1, "k_scale": 0.5, "v_scale": 2.0},
+        plans=("usual", "widening"),
+        append=True,
     ),
     Sizes(
         name="e5m2, wide heads, large pages",
         heads=(12, 4, 256),
         page_size=128,
         kinds=("bfloat16", "float8_e5m2"),
-        pages_per_seq=3,
+        pages_per_seq=11,
         rows=3,
-        tokens=24,
+        tokens=60,
+        append=True,
+        plans=("small", "widening"),
     ),
     # More pages in a row, and in a fetch, than a row of the kernel's table names.
     Sizes(
         name="pages of one cell",
         heads=(16, 8, 128),
         page_size=1,
-        pages_per_seq=150,
-        rows=4,
-        tokens=24,
+        pages_per_seq=1400,
+        rows=3,
+        tokens=60,
+        races=True,
+        append=True,
     ),
     Sizes(
         name="float16 queries, pages of 12",
         heads=(8, 2, 128),
         page_size=12,
         kinds=("float16", "bfloat16"),
+        pages_per_seq=110,
+        rows=4,
+        tokens=60,
+        append=True,
     ),
-    Sizes(name="sinks", heads=(16, 2, 64), page_size=16, sinks=True),
+    Sizes(
+        name="sinks",
+        heads=(16, 2, 64),
+        page_size=16,
+        pages_per_seq=84,
+        rows=4,
+        tokens=60,
+        sinks=True,
+    ),
     Sizes(
         name="sinks, a window, a cap, pages of two",
         heads=(12, 4, 128),
         page_size=2,
-        pages_per_seq=70,
-        tokens=32,
+        pages_per_seq=660,
+        rows=4,
+        tokens=60,
         options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
         sinks=True,
+    ),
+    Sizes(
+        name="as planned, eight KV heads",
+        heads=(16, 8, 128),
+        page_size=16,
+        pages_per_seq=300,
+        rows=4,
+        tokens=300,
+        plans=("usual",),
+        races=True,
+    ),
+    Sizes(
+        name="as planned, one KV head, a window longer than a fetch",
+        heads=(4, 1, 128),
+        page_size=128,
+        pages_per_seq=44,
+        rows=3,
+        tokens=300,
+        options={"scale": 0.1, "sliding_window": 2300},
+        plans=("usual",),
+        append=True,
+    ),
+    Sizes(
+        name="more than 32,768 positions",
+        heads=(1, 1, 64),
+        page_size=64,
+        pages_per_seq=520,
+        rows=2,
+        tokens=20,
+        plans=("usual",),
+        roomy=False,
+    ),
+    Sizes(
+        name="a large pool of small pages",
+        heads=(2, 1, 64),
+        page_size=8,
+        pages_per_seq=20,
+        rows=3,
+        tokens=20,
+        spare=33_000,
+        roomy=False,
+        append=True,
+    ),
+    Sizes(
+        name="scales below zero, a cap",
+        heads=(4, 2, 128),
+        page_size=32,
+        kinds=("bfloat16", "int8"),
+        pages_per_seq=5,
+        options={"scale": 0.1, "k_scale": -0.02, "v_scale": -0.05, "soft_cap": 5.0},
+        roomy=False,
+    ),
+    Sizes(
+        name="a scale of K of zero",
+        heads=(4, 1, 128),
+        page_size=32,
+        kinds=("bfloat16", "float8_e4m3fn"),
+        pages_per_seq=5,
+        options={"scale": 0.1, "k_scale": 0.0, "v_scale": -1.5},
+        roomy=False,
+    ),
+    Sizes(
+        name="a scale of V of zero",
+        heads=(4, 1, 128),
+        page_size=32,
+        kinds=("bfloat16", "float8_e4m3fn"),
+        pages_per_seq=5,
+        options={"scale": -0.1, "v_scale": 0.0},
+        roomy=False,
     ),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 Own = Mapping[str, "int | str | Blocks"]
 """Arguments that are specific to one function."""
-_OF_8_BITS: Final = frozenset({"int8", "float8_e4m3fn", "float8_e5m2"})
 BY_DEFAULT: Final[Own] = MappingProxyType({})
 """The sizes that a function chooses itself, as most callers have them."""
 
@@ -26,31 +25,31 @@ def variants(name: str, sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
 
 
 def _tpu(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:
+    return [(_named(plan, sizes), ()) for plan in sizes.plans]
+
+
+def _named(plan: str, sizes: Sizes) -> Own:
+    """Arguments of our kernel, by the name of a plan.
+
+    small: two groups of steps in a fetch, so that each loop may go on. short fetches: a prompt may
+    fill several. two cores: a chip whose devices have two. usual: the sizes that are planned.
+    widening: those of a chip whose matrix unit multiplies no 8-bit numbers, so that they are
+    widened, and -0 is kept.
+    """
     from impl.attention.tpu.shape import Blocks, even
 
-    page = even(sizes.page_size)  # of which kv_pages is a number
+    if plan in ("usual", "widening"):
+        return BY_DEFAULT if plan == "usual" else {"chip": "v4"}
     fewest = 64 if sizes.heads[1] % 2 == 0 else 128
+    fetch = fewest if plan == "short fetches" else 8 * fewest
     small = Blocks(
-        kv_pages=max(1, 128 // page),
+        kv_pages=fetch // even(sizes.page_size),
         decode_cells=fewest,
         decode_steps=4,
         q_rows=16,
         prefill_cells=128,
     )
-    steps = 8 if sizes.capacity >= 8 * fewest else 4  # a second group, where rows are long enough
-    long = sizes.tokens > 256
-    large = Blocks(
-        kv_pages=steps * fewest // page,  # all steps of a group may be visible
-        decode_cells=fewest,
-        decode_steps=8 if long else 4,
-        q_rows=256 if long else 32,
-        prefill_cells=256,
-    )
-    both: Own = {"blocks": large, "chip": "v5p"}  # whose devices have two cores
-    # A chip whose matrix unit multiplies no 8-bit numbers: they are widened, and -0 is kept.
-    widening: Own = {"chip": "v4"}
-    usual = [({"blocks": small}, (fewest, 128)), (both, (steps * fewest,)), (BY_DEFAULT, ())]
-    return [*usual, (widening, ())] if sizes.kinds[1] in _OF_8_BITS else usual
+    return {"blocks": small, "chip": "v5p"} if plan == "two cores" else {"blocks": small}
 
 
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:

@@ -7,7 +7,7 @@ from typing import Final, TypedDict
 
 from attrs import frozen
 
-from conformance.kernels.batches import SIZES, BatchData
+from conformance.kernels.batches import SIZES, BatchData, Sizes
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.kernel_under_test import NEW_CELLS, Subject, find_appending
 from conformance.kernels.metamorphic import TWINS
@@ -64,10 +64,28 @@ class Finding(TypedDict):
     text: str
 
 
+class Reached(TypedDict):
+    """What the batches of a job have reached of its kernel's branches and loops.
+
+    missed: outcomes that were not reached, though nothing says that they cannot be.
+    """
+
+    sizes: str
+    variant: int
+    mode: str
+    twin: str | None
+    append: bool
+    reached: int
+    of: int
+    unreachable: int
+    missed: list[str]
+
+
 class Totals(TypedDict):
     """The numbers of the report of a run."""
 
     cases: int
+    reached: list[Reached]
     max_error_over_bound: float
     max_error_over_probable_bound: float
     shapes: dict[str, Errors]
@@ -112,36 +130,20 @@ def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
 def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
     """Jobs that write new cells, for every shape, with late and immediate copies."""
     for sizes, mode in product(SIZES, ("on_wait", "eager")):
-        if sizes.name not in left_out:
+        tried = sizes.append and (sizes.races or mode == "on_wait")
+        if tried and sizes.name not in left_out:
             yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
-    if SIZES[0].name not in left_out:
-        yield from _others_eagerly(name, append=True, seed=seed)
-        yield from _widening(name, left_out, seed)
+            yield from _others(name, sizes, mode=mode, append=True, seed=seed)
 
 
-def _widening(name: str, left_out: Mapping[str, str], seed: int) -> Iterator[Job]:
-    """Jobs that write new cells with block sizes which the first shape lacks."""
-    usual = len(variants(name, SIZES[0]))
-    for sizes in SIZES:
-        for index in range(usual, len(variants(name, sizes))) if sizes.name not in left_out else ():
-            yield Job(
-                kernel=name,
-                sizes=sizes.name,
-                variant=index,
-                cases=FEWEST,
-                seed=seed,
-                append=True,
-            )
-
-
-def _others_eagerly(name: str, *, append: bool, seed: int) -> Iterator[Job]:
-    """Other block sizes with immediate copies: parallel parts of ours may race."""
-    for index in range(1, len(variants(name, SIZES[0]))):
+def _others(name: str, sizes: Sizes, *, mode: str, append: bool, seed: int) -> Iterator[Job]:
+    """The other block sizes of a shape; immediate copies show races of two cores."""
+    for index in range(1, len(variants(name, sizes))):
         yield Job(
             kernel=name,
-            sizes=SIZES[0].name,
+            sizes=sizes.name,
             variant=index,
-            mode="eager",
+            mode=mode,
             cases=FEWEST,
             seed=seed,
             append=append,
@@ -151,12 +153,12 @@ def _others_eagerly(name: str, *, append: bool, seed: int) -> Iterator[Job]:
 def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: int) -> Iterator[Job]:
     for sizes in SIZES:
         if sizes.name not in left_out:
-            for index, _ in enumerate(variants(name, sizes)):
-                count = few if index else cases
-                yield Job(kernel=name, sizes=sizes.name, variant=index, cases=count, seed=seed)
-            yield Job(kernel=name, sizes=sizes.name, mode="eager", cases=few, seed=seed)
+            yield Job(kernel=name, sizes=sizes.name, cases=cases, seed=seed)
+            if sizes.races:
+                yield Job(kernel=name, sizes=sizes.name, mode="eager", cases=few, seed=seed)
+            for mode in ("on_wait", "eager") if sizes.races else ("on_wait",):
+                yield from _others(name, sizes, mode=mode, append=False, seed=seed)
     if SIZES[0].name not in left_out:
-        yield from _others_eagerly(name, append=False, seed=seed)
         for twin in TWINS:
             yield Job(kernel=name, sizes=SIZES[0].name, twin=twin, cases=few, seed=seed)
 
@@ -184,6 +186,9 @@ def totals(tried: Sequence[Tried]) -> Totals:
     found = Counter(what for one in tried for what in one.what)
     return {
         "cases": sum(one.cases for one in tried),
+        "reached": [
+            Reached(**_place(one), **one.covered) for one in tried if one.covered is not None
+        ],
         **_largest(tried),
         "shapes": {
             sizes.name: _largest(those)

@@ -4,12 +4,14 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Final
 
-from attrs import Factory, asdict, define, evolve, field
+from attrs import Factory, asdict, define, evolve, field, fields
 
 from conformance.kernels.batches import BatchData
 from conformance.kernels.compile.launch import FROM_OUTSIDE
@@ -25,7 +27,7 @@ STALL_SECONDS: Final = 120.0
 """A kernel that has answered before hangs if it takes longer for a batch."""
 
 
-@define
+@define(eq=False)
 class Tried:
     """The outcome of a job. what: of a finding. batch: as JSON. text: of an exception.
 
@@ -33,6 +35,9 @@ class Tried:
     kernel. ended: "passed", "finding", "hangs" or "died"; "raised", "slow", "killed" or "broken".
     looseness: the largest error of a right batch over the probabilistic bound. loose: how many are
     beyond it; loosest: the farthest. covered: what was reached of the kernel, if that is known.
+    unfollowed: why it is not.
+    longest, sequences: the longest context of a batch, and the most sequences of one. again:
+    whether it is tried for the second time.
     """
 
     job: Job
@@ -48,6 +53,21 @@ class Tried:
     loose: int = 0
     loosest: BatchData | None = None
     covered: Covered | None = None
+    unfollowed: str = ""
+    longest: int = 0
+    sequences: int = 0
+    again: bool = False
+
+    @property
+    def starved(self) -> bool:
+        """Whether it had too little of the machine, or hangs."""
+        return self.ended in {"hangs", "slow", "killed"}
+
+    def begin_again(self) -> None:
+        """Forget what it has found, before it is tried once more."""
+        fresh = Tried(self.job, again=True)
+        for one in fields(Tried):
+            setattr(self, one.name, getattr(fresh, one.name))
 
     @property
     def undecided(self) -> bool:
@@ -75,6 +95,9 @@ class Tried:
         """Process one line of the worker."""
         if "begin" in line:
             self.batch = line["begin"]
+            lens = self.batch["lens"]
+            self.longest = max(self.longest, *(cells for _, cells in lens))
+            self.sequences = max(self.sequences, len(lens))
         elif "ended" in line:
             self.ended, self.text = line["ended"], line.get("text", "")
             self.what = line.get("what", [])
@@ -83,6 +106,8 @@ class Tried:
             self.pallas = line["pallas"]
         elif "missed" in line:
             self.covered = line
+        elif "unknown" in line:
+            self.unfollowed = line["unknown"]
         else:
             self.answered += 1
             self.cases += bool(line["rows"])
@@ -153,17 +178,29 @@ def make_all(
     *,
     update: Callable[[float, str], None],
     stall: float = STALL_SECONDS,
+    enough: Callable[[Tried], bool] = lambda _tried: False,
 ) -> None:
-    """Run these jobs, as many at once as there are cores; each records its outcome so far."""
-    most = cores()
+    """Run these jobs, as many at once as there are cores; each records its outcome so far.
+
+    A job that starved, or seemed to hang, is tried once more, since other work may be the reason.
+    enough: whether nothing more is to be tried after the end of this one.
+    """
+    most, names = cores(), count()
     running: list[_Process] = []
     with tempfile.TemporaryDirectory() as folder:
-        waiting: Iterator[tuple[int, Tried]] = enumerate(every)
+        waiting = deque(every)
         try:
-            while running or any(not tried.ended for tried in every):
-                while len(running) < most and (following := next(waiting, None)):
-                    running.append(_start(following[1], Path(folder) / str(following[0])))
-                running = [one for one in running if not one.over(stall)]
+            while running or waiting:
+                while len(running) < most and waiting:
+                    running.append(_start(waiting.popleft(), Path(folder) / str(next(names))))
+                ended = [one.tried for one in running if one.over(stall)]
+                running = [one for one in running if one.tried not in ended]
+                for tried in ended:
+                    if tried.starved and not tried.again:
+                        tried.begin_again()
+                        waiting.append(tried)
+                    elif enough(tried):
+                        return
                 done = sum(tried.done for tried in every)
                 update(done, running[0].tried.job.sizes if running else "")
                 time.sleep(POLL_SECONDS)

@@ -33,6 +33,7 @@ CAPPED: Final = SIZES[1].name
 SCALED: Final = SIZES[3].name
 BYTES: Final = SIZES[4].name
 FOUR: Final = SIZES[11].name
+PLANNED: Final = SIZES[17].name
 LONG: Final = SIZES[7].name
 LONG_WINDOW: Final = SIZES[8].name
 MANY: Final = SIZES[9].name
@@ -587,15 +588,14 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "the fast path does nothing", prefill, "_step", _only_masked
     ),
     "the end of a long row": Mutant(
-        "seen with planned block sizes alone", decode, "by_lane", _two_registers, variant=2
+        "seen with planned block sizes alone", decode, "by_lane", _two_registers, sizes=PLANNED
     ),
     "steps past the buffers": Mutant(
         "the cells of earlier steps",
         decode.Work,
         "_start",
         _in_first_buffers,
-        sizes=LONG,
-        variant=1,
+        sizes=PLANNED,
     ),
     "heads in turn": Mutant("query heads grouped wrongly", decode.Work, "__init__", _other_heads),
     "V for K": Mutant("K and V change places", cells, "keys", lambda _right: cells.values),

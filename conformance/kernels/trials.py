@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NotRequired, Protocol, TypedDict, final
+from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, Protocol, TypedDict, final
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -28,15 +28,18 @@ from conformance.kernels.batches import (
     drawn,
     first,
     integers,
+    within_cells,
 )
 from conformance.kernels.block_sizes import Own, variants
+from conformance.kernels.coverage import unreachable
 from conformance.kernels.coverage.sites import Outcome, decides
-from conformance.kernels.kernel_under_test import APPENDING, NEW_CELLS, Subject
+from conformance.kernels.kernel_under_test import APPENDING, NEW_CELLS, OURS, Subject
 
 if TYPE_CHECKING:
     from conformance.kernels.coverage.programs import Followed, Program
     from conformance.kernels.interpret import Answer
     from conformance.numerics.oracle import Floats
+    from impl.attention.tpu.shape import Shape
 
 SHRINK_SECONDS: Final = 20.0
 Shares = tuple[float, float]
@@ -81,17 +84,24 @@ class Ended(TypedDict):
 class Covered(TypedDict):
     """The line that says what the judged batches have reached of the kernel's branches and loops.
 
-    reached, of: outcomes. missed: those that were not reached, each with its line in the source.
-    unknown: why nothing is known of it, or empty.
+    reached, of: outcomes. unreachable: those that the sizes rule out, see `unreachable`. missed:
+    the others that were not reached, each with its line in the source.
     """
 
     reached: int
     of: int
+    unreachable: int
     missed: list[str]
+
+
+@final
+class Unfollowed(TypedDict):
+    """The line that says why nothing is known of branches and loops."""
+
     unknown: str
 
 
-Line = Begun | Traced | Rated | Covered | Ended
+Line = Begun | Traced | Rated | Covered | Unfollowed | Ended
 
 
 @frozen(kw_only=True)
@@ -186,7 +196,7 @@ class Trial:
 
     since: when the first one failed. cores: of its Pallas kernel, 0 if it has none; determined only
     with immediate copies, since several cores add only races. flow: its control flow, if it can be
-    followed. seen: what the judged batches have reached of it.
+    followed. seen: what the judged batches have reached of it. plan: its sizes, if it is ours.
     """
 
     job: Job
@@ -197,15 +207,23 @@ class Trial:
     cores: int | None = None
     flow: "Program | None" = None
     seen: set[Outcome] = field(factory=set)
+    plan: "Shape | None" = None
 
     def tell_covered(self) -> None:
         """Say what the judged batches have reached."""
         if self.flow is None:
             return
         every = [one for site in self.flow.sites for one in site.outcomes() if decides(one)]
-        missed = [str(one) for one in every if one not in self.seen]
-        reached = len(every) - len(missed)
-        self.tell(Covered(reached=reached, of=len(every), missed=missed, unknown=""))
+        missed = [one for one in every if one not in self.seen]
+        left = [one for one in missed if unreachable.why(one, self.plan) is None]
+        self.tell(
+            Covered(
+                reached=len(every) - len(missed),
+                of=len(every),
+                unreachable=len(missed) - len(left),
+                missed=[str(one) for one in left] if self.job.shape.roomy else [],
+            )
+        )
 
     def tell(self, line: Line) -> None:
         """Write a line."""
@@ -245,8 +263,8 @@ class Trial:
             if not self.job.shrink:
                 raise
 
-    def begin_to_follow(self) -> str:
-        """Compile the control flow; why it cannot be followed, or nothing."""
+    def begin_to_follow(self) -> None:
+        """Compile the control flow of the kernel, if it has one that can be followed."""
         from conformance.kernels import interpret
         from conformance.kernels.coverage.programs import Program
         from conformance.kernels.coverage.scalars import Unknown
@@ -256,16 +274,42 @@ class Trial:
             traced = interpret.program(
                 self.subject, case.sizes, case.given, own=self.own, new=case.new
             )
-            self.flow = Program(traced)
+        except Exception as error:  # of a function that is not jax's
+            self.tell(Unfollowed(unknown=f"it cannot be traced: {type(error).__name__}"))
+            return
+        try:
+            flow = Program(traced)
+            if not flow.sites:
+                return
+            self.flow, self.plan = flow, self._plan(case)
             for batch in (IDLE, case.batch):
                 self.seen |= self.follow(batch).seen
         except Unknown as error:
             self.flow = None
-            return str(error)
-        except Exception as error:  # of a function that is not jax's
-            self.flow = None
-            return f"it cannot be traced: {type(error).__name__}"
-        return "" if self.flow.sites else "it has no kernel"
+            self.tell(Covered(reached=0, of=0, unreachable=0, missed=[f"all of it: {error}"]))
+
+    def _plan(self, case: Case) -> "Shape | None":
+        """The sizes of our kernel."""
+        if self.job.kernel != OURS:
+            return None
+        from conformance.kernels import interpret
+        from conformance.kernels.compile.known_kernels import shaped
+        from impl.attention.tpu import shape_of
+        from impl.cache import rows
+
+        sizes, given = case.sizes, case.given
+        _, kv_heads, width = sizes.heads
+        pool = sizes.pages, sizes.page_size * kv_heads, rows.lanes(width)
+        asked: dict[str, Any] = {**sizes.options, **interpret.told(sizes, self.own)}
+        return shape_of(
+            shaped(given.q.shape, sizes.kinds[0]),
+            shaped(pool, sizes.kinds[1]),
+            given.page_indices,
+            **asked,
+            interpret=True,
+            append=self.job.append,
+            sinks=sizes.sinks,
+        )
 
     def follow(self, batch: Batch) -> "Followed":
         """What the kernel does with this batch, by its integers alone. Raises Unknown."""
@@ -298,6 +342,8 @@ class Trial:
         batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
         if not (job.append and job.is_ours):  # others promise nothing of such tokens
             batch = evolve(batch, lost=None)
+        if job.append or not job.is_ours:
+            batch = within_cells(batch)
         return appending.apart(job.shape, batch) if job.append else batch
 
     def _case(self, batch: Batch) -> Case:
@@ -362,8 +408,9 @@ class Trial:
             return list(found.said)
         right = answers.right(there.sizes, there.arrays)
         its = metamorphic.in_order(sizes, batch, twin, right.bound)
-        both = answers.Right(out, *2 * (bound[: len(its)] + its,))
-        ratio = both.ratio(metamorphic.in_order(sizes, batch, twin, found.out), rows=len(its))
+        both = bound[: len(its)] + its
+        seen = metamorphic.in_order(sizes, batch, twin, found.out)
+        ratio = answers.ratio(seen, out[: len(its)], both)
         return [*found.said, *(["twin"] if ratio > 1.0 else [])]
 
     def _other(self, case: Case, twin: str) -> Case:
@@ -403,11 +450,12 @@ def run(trial: Trial) -> None:
     try:
         trial.check(IDLE)
         trial.begin()
-        unknown = trial.begin_to_follow() if job.searches else "not asked"
+        if job.searches:
+            trial.begin_to_follow()
         if trial.flow is not None:
             units |= trial.flow.units
         drawing = _drawing(job, units)
-        chosen = [] if unknown else _chosen(trial, drawing)
+        chosen = [] if trial.flow is None else _chosen(trial, drawing, units)
         for batch in chosen:
             trial.try_one(batch)
         drawing(trial.check, count=max(1, job.cases - len(chosen)), shrink=job.shrink)
@@ -448,20 +496,25 @@ def _drawing(job: Job, units: set[int]) -> _Drawing:
     return draw
 
 
-def _chosen(trial: Trial, drawing: _Drawing) -> list[Batch]:
-    """The batches that reach the most, of many that are drawn."""
+def _chosen(trial: Trial, drawing: _Drawing, units: set[int]) -> list[Batch]:
+    """The batches that reach the most, of many that are drawn and changed."""
     from conformance.kernels.coverage import search
 
+    def follow(batch: Batch) -> "Followed":
+        return trial.follow(trial.allowed(batch))
+
     found: list[Batch] = []
-    drawing(lambda batch: found.append(trial.allowed(batch)), count=search.DRAWN, shrink=False)
-    every = search.candidates(found, trial.follow)
+    drawing(found.append, count=search.DRAWN, shrink=False)
+    every = search.candidates(found, follow)
+    sizes, seed = trial.job.shape, trial.job.seed
+    every = search.changed(sizes, every, follow, units=sorted(units), seed=seed)
     return search.chosen(every, edges=trial.job.cases)
 
 
 def main() -> None:
     """Do the job that is named on the command line."""
     from conformance.kernels import interpret
-    from conformance.kernels.kernel_under_test import OURS, find, find_appending
+    from conformance.kernels.kernel_under_test import find, find_appending
     from conformance.kernels.seeded_bugs import planted
 
     job = Job(**json.loads(sys.argv[1]))

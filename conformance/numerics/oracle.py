@@ -7,7 +7,7 @@ docs/attention.md.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,10 +189,12 @@ def bounded(
     accumulator: DTypeLike,
     weights: DTypeLike | None,
     result: DTypeLike | None,
+    tokens: Collection[int] | None = None,
 ) -> Floats:
     """`error_bound` with another estimate of step 5, a function of each head, [head_dim].
 
-    arrays: those of `ragged_paged_attention`, in that order.
+    arrays: those of `ragged_paged_attention`, in that order. tokens: whose rows are wanted; the
+    others are 0. None for all.
     """
     if block_cells < 1:
         raise InvalidInput(
@@ -203,6 +205,8 @@ def bounded(
     extra, precision = _sinks(sinks, queries.shape[1]), _precision(accumulator)
     narrow = 0.0 if weights is None else _narrowing(weights, precision)
     for query in _queries(queries, *arrays[1:], window=sliding_window):
+        if tokens is not None and query.row not in tokens:
+            continue
         blocks = -(-query.kv_len // block_cells)
         additions = min(block_cells, len(query.keys)) - 1 + blocks
         for index, q_head in enumerate(query.q):
@@ -247,11 +251,12 @@ def _queries(
         for row in range(first, last):
             position = length - (last - row)
             oldest = 0 if window is None else max(0, position - window + 1)
-            seen = range(oldest, position + 1)
-            if not seen:
+            seen = np.arange(oldest, position + 1)
+            if not len(seen):
                 continue
-            pages = [_page(table, sequence, p // page_size, len(pool)) for p in seen]
-            cells = pool[pages, [p % page_size for p in seen]].astype(np.float64)
+            entries = range(oldest // page_size, position // page_size + 1)
+            pages = np.array([_page(table, sequence, entry, len(pool)) for entry in entries])
+            cells = pool[pages[seen // page_size - entries[0]], seen % page_size].astype(np.float64)
             yield _Query(row, q[row], cells[:, 0::2], cells[:, 1::2], length)
 
 

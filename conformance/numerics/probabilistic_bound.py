@@ -6,6 +6,7 @@ derives the bound, and shows where the model is wrong; the comments below use it
 """
 
 import math
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -37,12 +38,14 @@ def probable_bound(
     weights: DTypeLike | None = None,
     result: DTypeLike | None = None,
     failure: float = FAILURE,
+    tokens: Collection[int] | None = None,
 ) -> Floats:
     """The probabilistic bound; never above `oracle.error_bound`: [T, q_heads, head_dim].
 
     The steps are taken in the order of the positions, and that of a sink is the last. failure: the
     probability, above 0 and below 1, with which the model allows one element or more of this batch
-    beyond its bound. Raises InvalidInput like `error_bound`, and for any other failure.
+    beyond its bound. tokens: whose rows are wanted; the others are 0. Raises InvalidInput like
+    `error_bound`, and for any other failure.
     """
     if not 0 < failure < 1:
         raise InvalidInput(
@@ -59,6 +62,7 @@ def probable_bound(
         accumulator=accumulator,
         weights=weights,
         result=result,
+        tokens=tokens,
     )
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from attrs import define, evolve, field, frozen
 
-from conformance.kernels.coverage.memory import Memory, Numbers, Part, filled, fresh, steers
+from conformance.kernels.coverage.memory import Numbers, Part, filled, fresh, steers
 from conformance.kernels.coverage.scalars import (
     ARITHMETIC,
     COMPARING,
@@ -27,9 +27,10 @@ from conformance.kernels.coverage.sites import Kind, Site, Watch
 
 CALLS: Final = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
 """Primitives that run one program as it is."""
-OURS: Final = "/jax/_src/"
-"""Files of jax itself, which no reader of a kernel looks for."""
+FOREIGN: Final = ("/jax/_src/", "/contextlib.py", "/functools.py")
+"""Files of jax itself and of Python, for which no reader of a kernel looks."""
 FRAMES: Final = 2
+NAMELESS: Final = ("<locals>", "<lambda>", "_")
 
 
 @define(eq=False)
@@ -162,13 +163,24 @@ def programs(equation: Any) -> list[Any]:
 
 
 def _where(equation: Any) -> str:
-    """Its innermost lines in the source that are not jax's own, and their functions."""
-    traceback = equation.source_info.traceback
-    frames = (one for one in (traceback.frames if traceback else ()) if OURS not in one.file_name)
-    return " < ".join(
-        f"{one.function_name.rpartition('.')[2]} ({one.file_name.rpartition('/')[2]}:{one.line_num})"
-        for one in islice((one for one in frames if "contextlib" not in one.file_name), FRAMES)
+    """Its innermost lines in the source that are not jax's own, and the name of its scope."""
+    traceback, names = equation.source_info.traceback, str(equation.source_info.name_stack)
+    frames = (one for one in (traceback.frames if traceback else ()) if not _is_foreign(one))
+    lines = (
+        f"{_function(one)} ({one.file_name.rpartition('/')[2]}:{one.line_num})" for one in frames
     )
+    scope = names.rpartition("/")[2]
+    return " < ".join(islice(lines, FRAMES)) + (f" [{scope}]" if scope else "")
+
+
+def _is_foreign(frame: Any) -> bool:
+    return any(part in frame.file_name for part in FOREIGN)
+
+
+def _function(frame: Any) -> str:
+    """The innermost function of a frame that has a name."""
+    names = [one for one in frame.function_name.split(".") if one not in NAMELESS]
+    return str(names[-1]) if names else "<module>"
 
 
 def _copied(source: int, out: int) -> _Step:
@@ -363,7 +375,8 @@ def _start(_compiler: _Compiler, equation: Any, at: _Slots, _place: _Place) -> _
     if not steers(refs[1].aval):
         return None
     source, target = (
-        Part(ref, getattr(one, "transforms", ()), at.of) for ref, one in zip(refs, pair, strict=True)
+        Part(ref, getattr(one, "transforms", ()), at.of)
+        for ref, one in zip(refs, pair, strict=True)
     )
 
     def step(values: list[Value], _run: Run) -> None:

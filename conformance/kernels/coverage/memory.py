@@ -48,10 +48,7 @@ class Part:
         self._ref = of(ref)
         self._known = len(transforms) <= 1 and all(hasattr(one, "indices") for one in transforms)
         self._dims = [
-            _Dim(one, of)
-            for transform in transforms
-            if self._known
-            for one in transform.indices
+            _Dim(one, of) for transform in transforms if self._known for one in transform.indices
         ]
 
     def numbers(self, values: list[Value]) -> Numbers | None:

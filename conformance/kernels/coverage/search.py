@@ -1,20 +1,28 @@
-"""Batches that together reach what a kernel can do: drawn, followed without K and V, and chosen.
+"""Batches that together reach what a kernel can do: drawn, changed, followed, and chosen.
 
-Following a batch takes milliseconds and judging it a second, so many are drawn and few are judged.
+Following a batch takes milliseconds and judging it a second, so many are followed and few judged.
 """
 
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from conformance.kernels.batches import Batch
+from conformance.kernels.batches import Batch, Sizes, edges, fitting
 from conformance.kernels.coverage.programs import Followed
 from conformance.kernels.coverage.sites import Outcome, decides
 
-DRAWN: Final = 240
-WORK: Final = 3_000_000
-"""Scalar equations that are followed at most; a long row takes tens of thousands."""
+DRAWN: Final = 120
+CHANGED: Final = 500
+WORK: Final = 1_500_000
+"""Scalar equations that are followed at most of either; a long row takes tens of thousands."""
+CALL: Final = 200
+"""What a call costs beside its cells, in cells."""
+SEEN: Final = 4
+"""So many cells that a query sees cost one that is read."""
+Follow = Callable[[Batch], Followed]
+Lens = list[tuple[int, int]]
 
 
 @frozen
@@ -25,14 +33,12 @@ class Candidate:
     followed: Followed
 
     @property
-    def size(self) -> int:
-        """Cells and queries: what judging it costs."""
-        return sum(cells + queries for queries, cells in self.batch.lens)
+    def cost(self) -> int:
+        """What judging it takes: cells that are read, cells that each query sees, and a call."""
+        return CALL + sum(cells * (queries + 1) for queries, cells in self.batch.lens) // SEEN
 
 
-def candidates(
-    drawn: Sequence[Batch], follow: Callable[[Batch], Followed], *, work: int = WORK
-) -> list[Candidate]:
+def candidates(drawn: Sequence[Batch], follow: Follow, *, work: int = WORK) -> list[Candidate]:
     """These batches, followed in their order until this work is done."""
     found: list[Candidate] = []
     for batch in drawn:
@@ -43,8 +49,80 @@ def candidates(
     return found
 
 
+def changed(
+    sizes: Sizes,
+    every: Sequence[Candidate],
+    follow: Follow,
+    *,
+    units: Sequence[int],
+    seed: int,
+    count: int = CHANGED,
+    work: int = WORK,
+) -> list[Candidate]:
+    """These, and those with one change of a batch that reach something which no other does."""
+    draws, found = Random(seed), list(every)
+    seen = set().union(*(one.followed.seen for one in found))
+    cells, queries = edges(units, sizes.capacity), edges(units, sizes.tokens)
+    for _ in range(count if found else 0):
+        if work <= 0:
+            break
+        batch, other = draws.choice(found).batch, draws.choice(found).batch
+        lens = _change(draws, [*batch.lens], [*other.lens], cells, queries)
+        new = with_lens(sizes, batch, lens or [*batch.lens])
+        candidate = Candidate(new, follow(new))
+        work -= candidate.followed.work
+        if candidate.followed.seen - seen:
+            found.append(candidate)
+            seen |= candidate.followed.seen
+    return found
+
+
+def _change(
+    draws: Random, lens: Lens, other: Lens, cells: Sequence[int], queries: Sequence[int]
+) -> Lens:
+    """One change of the lengths of some sequences."""
+    row = draws.randrange(len(lens))
+    match draws.randrange(7):
+        case 0:
+            draws.shuffle(lens)
+        case 1:
+            lens = lens[: row + 1] + other
+        case 2:
+            lens = other[:1] + lens
+        case 3:
+            lens[row] = lens[row][0], _small(draws, cells)
+        case 4:
+            lens[row] = _small(draws, queries), lens[row][1]
+        case 5:
+            lens = lens[row:] + lens[row:]
+        case _:
+            lens[row:row] = [(0, _small(draws, cells))] * 2
+    return lens
+
+
+def _small(draws: Random, every: Sequence[int]) -> int:
+    """One of these, which rise, and rather a small one: to follow it takes less."""
+    return min(draws.choice(every), draws.choice(every))
+
+
+def with_lens(sizes: Sizes, batch: Batch, lens: Lens) -> Batch:
+    """The batch with other lengths, as far as they fit, and what else of it still applies."""
+    fitted = fitting(sizes, lens[: sizes.rows])
+    count = len(fitted)
+    return evolve(
+        batch,
+        lens=fitted,
+        needles=tuple(
+            one for one in batch.needles if one[0] < count and one[1] < fitted[one[0]][0]
+        ),
+        shared=tuple(row for row in batch.shared if row < count),
+        repeated=tuple(row for row in batch.repeated if row < count),
+        lost=batch.lost if batch.lost is not None and batch.lost[0] < count else None,
+    )
+
+
 def chosen(every: Sequence[Candidate], *, edges: int) -> list[Batch]:
-    """Those that reach all that any of them reaches of branches and loops, few and short.
+    """Those that reach all that any of them reaches of branches and loops, and cost little.
 
     edges: how many more are chosen for what else they reach, such as numbers that are equal.
     """
@@ -60,14 +138,14 @@ def _greedy(
     *,
     most: int,
 ) -> tuple[list[Candidate], set[Outcome]]:
-    """Candidates, each with the most that those before lack; and all that is seen then."""
+    """Candidates, each with the most for its cost that those before lack; and what is seen then."""
     left = [(one, {o for o in one.followed.seen - seen if counts(o)}) for one in every]
     found: list[Candidate] = []
     while len(found) < most:
-        best, news = max(left, key=lambda pair: (len(pair[1]), -pair[0].size), default=(None, set()))
+        best, news = max(left, key=lambda pair: len(pair[1]) / pair[0].cost, default=(None, set()))
         if best is None or not news:
             break
         found.append(best)
-        seen |= best.followed.seen
+        seen = seen | best.followed.seen
         left = [(one, rest - best.followed.seen) for one, rest in left if one is not best]
     return found, seen

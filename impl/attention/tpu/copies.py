@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
 from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -22,4 +23,5 @@ def in_powers(count: Array, most: int, act: Callable[[Array, int], None]) -> Non
     for exponent in reversed(range(most.bit_length())):
         size = 1 << exponent
         done = count & ~(2 * size - 1)
-        pl.when((count & size) != 0)(partial(act, done, size))
+        with jax.named_scope(str(size)):
+            pl.when((count & size) != 0)(partial(act, done, size))

@@ -11,6 +11,7 @@ a group of four, or of eight, always has the same buffer.
 import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental.pallas import tpu as pltpu
@@ -81,9 +82,12 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) 
     before = scratch.largest[...]
     carry = (before, work.largest(first, _slot(first, None, 0), before, masked=True))
     if shape.window is not None:
-        carry = lax.fori_loop(first, jnp.minimum(low * steps, last), ragged, carry)
-    carry = lax.fori_loop(low, high, whole, carry)
-    carry = lax.fori_loop(high * steps, last, ragged, carry)
+        with jax.named_scope("before"):
+            carry = lax.fori_loop(first, jnp.minimum(low * steps, last), ragged, carry)
+    with jax.named_scope("whole"):
+        carry = lax.fori_loop(low, high, whole, carry)
+    with jax.named_scope("after"):
+        carry = lax.fori_loop(high * steps, last, ragged, carry)
     scratch.largest[...] = carry[0]
 
 

@@ -9,6 +9,7 @@ blocks of queries: each has its own list, and they share only their inputs.
 
 from typing import Any, Final, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental import pallas as pl
@@ -222,8 +223,10 @@ class Flow:
                 for page in range(TOGETHER):
                     self._start_page(fetch, slot, first + group * TOGETHER + page)
 
-            lax.fori_loop(0, several, start, None)
-            lax.fori_loop(done, last, lambda page, _: self._start_page(fetch, slot, page), None)
+            with jax.named_scope("together"):
+                lax.fori_loop(0, several, start, None)
+            with jax.named_scope("alone"):
+                lax.fori_loop(done, last, lambda page, _: self._start_page(fetch, slot, page), None)
             if self.shape.fresh:
                 self._start_rest(fetch, slot)
                 self._start_fresh(fetch, slot)
@@ -369,7 +372,7 @@ class Flow:
             found = decode.result(shape, self.decode, self.inputs.sinks) * shape.v_scale
             held = self.buffers.results
             held[slot, 0] = found.astype(held.dtype)
-            self._store(fetch)
+            self._store(fetch, most=1)
 
     def _prefill(self, fetch: Fetch, opens: Array, closes: Array) -> None:
         shape, slot = self.shape, parity(fetch.item)
@@ -385,9 +388,10 @@ class Flow:
             self._wait_result(slot)
             found = prefill.result(shape, self.prefill, self.inputs.sinks) * shape.v_scale
             self.buffers.results[slot] = found.astype(self.buffers.results.dtype)
-            self._store(fetch)
+            self._store(fetch, most=shape.blocks.q_rows)
 
-    def _store(self, fetch: Fetch) -> None:
+    def _store(self, fetch: Fetch, *, most: int) -> None:
+        """Copy the results of a block out. most: how many it can have."""
         first, count = self._rows_of(fetch)
         slot = parity(fetch.item)
 
@@ -398,7 +402,7 @@ class Flow:
                 self.buffers.results_gone.at[slot],
             ).start()
 
-        in_powers(count, self.shape.blocks.q_rows, start)
+        in_powers(count, most, start)
         self.buffers.stored[slot] = count
 
     def _wait_result(self, slot: Any) -> None:

@@ -6,6 +6,7 @@ of the block that read this head, so that the extraction costs little.
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental import pallas as pl
@@ -112,9 +113,12 @@ def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span)
     last = jnp.maximum(first, quotient(high, long))
     end, each = rounded_up(span.high, short), long // short
     if shape.window is not None:
-        lax.fori_loop(quotient(span.low, short), jnp.minimum(first * each, end), edge, None)
-    lax.fori_loop(first, last, whole, None)
-    lax.fori_loop(last * each, end, edge, None)
+        with jax.named_scope("before"):
+            lax.fori_loop(quotient(span.low, short), jnp.minimum(first * each, end), edge, None)
+    with jax.named_scope("whole"):
+        lax.fori_loop(first, last, whole, None)
+    with jax.named_scope("after"):
+        lax.fori_loop(last * each, end, edge, None)
 
 
 def _whole(shape: Shape, position: Array, span: Span) -> tuple[Array, Array]:
