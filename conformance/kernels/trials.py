@@ -213,9 +213,9 @@ class Trial:
         """Say what the judged batches have reached."""
         if self.flow is None:
             return
-        every = [one for site in self.flow.sites for one in site.outcomes() if decides(one)]
+        every = self._decisive()
         missed = [one for one in every if one not in self.seen]
-        left = [one for one in missed if unreachable.why(one, self.plan) is None]
+        left = self.left(self.seen)
         self.tell(
             Covered(
                 reached=len(every) - len(missed),
@@ -224,6 +224,23 @@ class Trial:
                 missed=[str(one) for one in left] if self.job.shape.roomy else [],
             )
         )
+
+    def left(self, seen: set[Outcome]) -> list[Outcome]:
+        """What else the kernel can do, as far as is known."""
+        return [
+            one
+            for one in self._decisive()
+            if one not in seen and unreachable.why(one, self.plan) is None
+        ]
+
+    def has_all(self, seen: set[Outcome]) -> bool:
+        """Whether nothing more is to be looked for."""
+        return not self.job.shape.roomy or not self.left(seen)
+
+    def _decisive(self) -> list[Outcome]:
+        """The outcomes that must be reached if they can be."""
+        sites = () if self.flow is None else self.flow.sites
+        return [one for site in sites for one in site.outcomes() if decides(one)]
 
     def tell(self, line: Line) -> None:
         """Write a line."""
@@ -507,7 +524,7 @@ def _chosen(trial: Trial, drawing: _Drawing, units: set[int]) -> list[Batch]:
     drawing(found.append, count=search.DRAWN, shrink=False)
     every = search.candidates(found, follow)
     sizes, seed = trial.job.shape, trial.job.seed
-    every = search.changed(sizes, every, follow, units=sorted(units), seed=seed)
+    every = search.changed(sizes, every, follow, units=sorted(units), seed=seed, done=trial.has_all)
     return search.chosen(every, edges=trial.job.cases)
 
 

@@ -14,7 +14,7 @@ from conformance.kernels.coverage.programs import Followed
 from conformance.kernels.coverage.sites import Outcome, decides
 
 DRAWN: Final = 120
-CHANGED: Final = 500
+CHANGED: Final = 60
 WORK: Final = 1_500_000
 """Scalar equations that are followed at most of either; a long row takes tens of thousands."""
 CALL: Final = 200
@@ -56,16 +56,20 @@ def changed(
     *,
     units: Sequence[int],
     seed: int,
+    done: Callable[[set[Outcome]], bool],
     count: int = CHANGED,
-    work: int = WORK,
+    work: int = 4 * WORK,
 ) -> list[Candidate]:
-    """These, and those with one change of a batch that reach something which no other does."""
+    """These, and those with one change of a batch that reach something which no other does.
+
+    done: whether that is enough, when so many were tried; otherwise it goes on until the work ends.
+    """
     draws, found = Random(seed), list(every)
     seen = set().union(*(one.followed.seen for one in found))
     cells, queries = edges(units, sizes.capacity), edges(units, sizes.tokens)
-    for _ in range(count if found else 0):
-        if work <= 0:
-            break
+    tried = 0
+    while found and work > 0 and not (tried >= count and done(seen)):
+        tried += 1
         batch, other = draws.choice(found).batch, draws.choice(found).batch
         lens = _change(draws, [*batch.lens], [*other.lens], cells, queries)
         new = with_lens(sizes, batch, lens or [*batch.lens])

@@ -67,8 +67,8 @@ class Outcome:
 
 
 def decides(outcome: Outcome) -> bool:
-    """Whether a kernel is checked only if it was reached: a branch, twice if looped, or a loop."""
-    edge = outcome.what.endswith((FIRST, LAST))
+    """Whether a kernel is checked only if it was reached: a branch, or a number of passes."""
+    edge = outcome.what.endswith((TWICE, FIRST, LAST))
     return outcome.site.kind is not Kind.COMPARISON and not edge
 
 

@@ -107,11 +107,6 @@ REASONS: Final = (
         "not taken",
         looped=False,
     ),
-    Reason(
-        "a fetch that does not exist follows only the last one",
-        r"_start_pages < body",
-        "not taken, twice",
-    ),
     Reason("a decoded sequence has one row of q", r"in_powers < _store \[1\]", "not taken"),
     Reason("there are two cores at most", r"_first < run", "several passes"),
     Reason(
@@ -121,16 +116,41 @@ REASONS: Final = (
         lambda shape, power: power > shape.tokens,
     ),
     Reason(
+        "the first block sees no more new cells than it has queries",
+        r"in_powers < _start_fresh \[\d+\]",
+        "taken",
+        lambda shape, power: power > shape.blocks.q_rows,
+        looped=False,
+    ),
+    Reason(
+        "a call has fewer new cells than these blocks",
+        r"in_powers < (blocks|wait_for_blocks) \[\d+\]",
+        "taken",
+        lambda shape, power: power * shape.block > shape.tokens,
+    ),
+    Reason(
+        "a page of one cell is copied whole",
+        r"_start_rest < _start_pages",
+        "taken",
+        lambda shape, _power: shape.page_size == 1,
+    ),
+    Reason(
+        "a fetch has fewer cells than a group of steps, or a query sees fewer",
+        r"absorb < _decode \[whole\]",
+        "(one|several) pass",
+        lambda shape, _power: min(_decoded(shape), shape.fetch_cells) < _group(shape),
+    ),
+    Reason(
+        "a fetch has fewer cells than two groups of steps, or a query sees fewer",
+        r"absorb < _decode \[whole\]",
+        "several pass",
+        lambda shape, _power: min(_decoded(shape), shape.fetch_cells) < 2 * _group(shape),
+    ),
+    Reason(
         "a call has fewer queries than this part of a copy",
         r"in_powers < (_start_queries|_wait_rows|_store) \[\d+\]",
         "taken",
         lambda shape, power: power > shape.tokens,
-    ),
-    Reason(
-        "a call has fewer queries than two of these parts of copies",
-        r"in_powers < (_start_queries|_wait_rows|_store) \[\d+\]",
-        "taken, twice",
-        lambda shape, power: 2 * power > shape.tokens,
     ),
     Reason(
         "so few pages of a fetch are seen that none are started together",
