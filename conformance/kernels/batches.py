@@ -507,9 +507,10 @@ SIZES: Final = (
         kinds=("float16", "bfloat16"),
     ),
     Sizes(name="sinks", heads=(16, 2, 64), page_size=16, sinks=True),
+    # Pages smaller than the fewest cells that fill tiles.
     Sizes(
         name="sinks, a window, a cap, pages of two",
-        heads=(12, 4, 128),
+        heads=(12, 2, 128),
         page_size=2,
         pages_per_seq=70,
         tokens=32,
