@@ -17,6 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from conformance.kernels.compile.known_kernels import shaped
 from conformance.numerics import oracle
 from conformance.runtime.unoptimised import compiler_options
+from impl.attention.reference import ragged_paged_attention as reference
 from impl.attention.tpu import ragged_paged_attention, shape_of
 from impl.attention.tpu.blocks import CHIPS, UNPLANNED, check, need, plan
 from impl.attention.tpu.cells import without_negative_zeros
@@ -267,6 +268,46 @@ def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: A
         planned = evolve(asked, blocks=plan(asked, chip))
         check(planned, chip)
         assert need(planned) <= chip.limit
+
+
+@pytest.mark.parametrize(
+    ("heads", "page_size", "kv"),
+    [
+        ((32, 32, 128), 256, "bfloat16"),
+        ((16, 16, 128), 256, "float32"),
+        ((16, 8, 256), 128, "float32"),
+    ],
+)
+def test_each_remedy_for_too_little_memory_is_one(
+    heads: tuple[int, int, int], page_size: int, kv: str
+) -> None:
+    """Fewer bits, fewer KV heads on a device or smaller pages fit where the first ones do not."""
+    chip = CHIPS["v4"]
+    before = (32, 32, 128) if heads[2] == 128 else heads
+    with pytest.raises(InvalidInput, match="smaller pages, fewer KV heads on a device, or a pool"):
+        plan(evolve(shape(before, 256, "float32"), byte_products=False), chip)
+
+    asked = evolve(shape(heads, page_size, kv), byte_products=False)
+    assert need(evolve(asked, blocks=plan(asked, chip))) <= chip.limit
+
+
+@pytest.mark.parametrize("kv", deep_after(1, ["float32", "bfloat16"]))
+def test_a_pool_in_float16_is_made_in_another_format(
+    kv: str, interpreted: pltpu.InterpretParams
+) -> None:
+    """The remedy for K and V in float16: a cast. In float32 no bit is lost."""
+    case = Case(kv="float16", q="float16", lens=LENS)
+    q, kv_pages, *rest = case.arrays()
+    own: Any = {"interpret": interpreted, "page_size": case.page_size, "scale": 0.09}
+    with pytest.raises(InvalidInput, match="Make the pool in bfloat16 or float32"):
+        ragged_paged_attention(q, rows.of(kv_pages), *rest, **own)
+    pool = rows.of(kv_pages.astype(kv))
+
+    out = ragged_paged_attention(q, pool, *rest, **own)
+
+    assert q.dtype == out.dtype
+    right = reference(q, kv_pages if kv == "float32" else pool, *rest, page_size=16, scale=0.09)
+    assert np.abs(np.asarray(out - right)).max() < (2e-2 if kv == "bfloat16" else 2e-3)
 
 
 @pytest.mark.parametrize(
