@@ -650,15 +650,17 @@ SIZES: Final = (
         tokens=60,
         sinks=True,
     ),
+    # Pages smaller than the fewest cells that fill tiles.
     Sizes(
         name="sinks, a window, a cap, pages of two",
-        heads=(12, 4, 128),
+        heads=(12, 2, 128),
         page_size=2,
         pages_per_seq=660,
         rows=4,
         tokens=60,
         options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
         sinks=True,
+        append=True,
     ),
     Sizes(
         name="as planned, eight KV heads",

@@ -37,6 +37,10 @@ PLANNED: Final = SIZES[17].name
 LONG: Final = SIZES[7].name
 LONG_WINDOW: Final = SIZES[8].name
 MANY: Final = SIZES[9].name
+ONES: Final = "pages of one cell"
+TWELVE: Final = "float16 queries, pages of 12"
+SINKS: Final = "sinks"
+TWOS: Final = "sinks, a window, a cap, pages of two"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,10 +64,18 @@ Write = Callable[Concatenate[Shape, Array, fresh.Operand, Array, P], Array]
 """As `impl.attention.tpu.writing.write`."""
 
 
+WithSink = Callable[[Shape, Array, Array, Array, Array], tuple[Array, Array]]
+"""As `impl.attention.tpu.decode.with_sink`."""
+PageId = Callable[[Flow, Fetch, Array, Array], Array]
+Decode = Callable[[Flow, Fetch, Array, Array], None]
+
+
 class Call(Protocol):
     """As the traced call of the kernel."""
 
-    def __call__(self, shape: Shape, *given: object, new: Array | None = None) -> Array:
+    def __call__(
+        self, shape: Shape, *given: object, sinks: Array | None, new: Array | None = None
+    ) -> Array:
         """Attend."""
         ...
 
@@ -393,9 +405,9 @@ def _row_before(right: Places[P]) -> Places[P]:
 def _from_the_pool(right: Call) -> Callable[..., Array]:
     """The operands are ignored."""
 
-    def wrong(shape: Shape, *given: object, new: Array) -> Array:
+    def wrong(shape: Shape, *given: object, sinks: Array | None, new: Array) -> Array:
         del new
-        return right(evolve(shape, fresh=False), *given)
+        return right(evolve(shape, fresh=False), *given, sinks=sinks)
 
     return wrong
 
@@ -428,6 +440,83 @@ def _neighbours_cells(
         self.inputs = before._replace(cu_q_lens=Shifted())
         right(self, fetch, slot)
         self.inputs = before
+
+    return wrong
+
+
+def _sink(other: Callable[[Shape, Array], Array]) -> Callable[[WithSink], WithSink]:
+    """Another sink, from the right one."""
+
+    def change(right: WithSink) -> WithSink:
+        return lambda shape, total, sums, largest, sink: right(
+            shape, total, sums, largest, other(shape, sink)
+        )
+
+    return change
+
+
+def _scaled(shape: Shape, sink: Array) -> Array:
+    return sink * shape.scale
+
+
+def _capped(shape: Shape, sink: Array) -> Array:
+    assert shape.soft_cap is not None  # it is planted where there is one
+    return shape.soft_cap * jnp.tanh(sink / shape.soft_cap)
+
+
+def _of_the_head_before(_shape: Shape, sink: Array) -> Array:
+    return jnp.roll(sink, 1, axis=0)
+
+
+def _beside_raw_scores(right: WithSink) -> WithSink:
+    """A sink beside scores that `power` has not scaled yet."""
+    return lambda shape, *held: right(evolve(shape, scale=1.0), *held)
+
+
+def _forgotten(_right: WithSink) -> Callable[..., tuple[Array, Array]]:
+    return lambda _shape, total, sums, *_: (total, sums)
+
+
+def _first_heads(right: Callable[[Shape, Ref, int], Array]) -> Callable[[Shape, Ref, int], Array]:
+    return lambda shape, sinks, _head: right(shape, sinks, 0)
+
+
+def _sink_of_each_fetch(right: Decode) -> Decode:
+    """The weight of a sink is added after every fetch."""
+
+    def wrong(self: Flow, fetch: Fetch, opens: Array, closes: Array) -> None:
+        right(self, fetch, opens, closes)
+        held, sinks = self.decode, self.inputs.sinks[...]
+        own = jnp.exp(sinks - held.largest[...] * decode.remaining(self.shape))
+        held.total[...] = held.total[...] + own / LANES
+
+    return wrong
+
+
+def _in_pairs(right: PageId) -> PageId:
+    """A page that follows an even one in a row is the next one of the pool too."""
+
+    def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> Array:
+        return right(self, fetch, slot, page & ~1) + (page & 1)
+
+    return wrong
+
+
+def _in_one_row_of_ids(right: PageId) -> PageId:
+    def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> Array:
+        return right(self, fetch, slot, page & (LANES - 1))
+
+    return wrong
+
+
+def _first_parts(
+    right: Callable[[Shape, Array], Array],
+) -> Callable[[Shape, Array], Array]:
+    """Every part of a page is its first one."""
+
+    def wrong(shape: Shape, table: Array) -> Array:
+        parts = shape.pages_per_seq // table.shape[1]
+        return right(shape, table) // parts * parts
 
     return wrong
 
@@ -686,6 +775,60 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "new cells one place on in the operand": Mutant(
         "copies begin inside a tile", fresh, "place", _one_on, sizes=MANY, append=True
+    ),
+    "pages of one cell in pairs": Mutant(
+        "two are copied at a time", flow.Flow, "_page_id", _in_pairs, sizes=ONES
+    ),
+    "page ids past the first 128 of a fetch": Mutant(
+        "one row of ids alone", flow.Flow, "_page_id", _in_one_row_of_ids, sizes=ONES, variant=1
+    ),
+    "the parts of a page": Mutant(
+        "ids of pages for those of parts", kernel, "_ids", _first_parts, sizes=TWELVE
+    ),
+    "float16 queries are narrowed": Mutant(
+        "bits of the queries are lost",
+        kernel,
+        "WIDENED",
+        lambda _right: {"float16": "bfloat16"},
+        sizes=TWELVE,
+    ),
+    "blocks are larger than a page": Mutant(
+        "written past the end of a page",
+        Shape,
+        "block",
+        lambda _right: vars(Shape)["unit"],
+        sizes=TWOS,
+        append=True,
+    ),
+    "decoding scales the sink": Mutant(
+        "scaled twice", decode, "with_sink", _sink(_scaled), sizes=SINKS
+    ),
+    "a prefill scales the sink": Mutant(
+        "scaled twice", prefill, "with_sink", _sink(_scaled), sizes=SINKS
+    ),
+    "decoding caps the sink": Mutant(
+        "a cap that is of scores alone", decode, "with_sink", _sink(_capped), sizes=TWOS
+    ),
+    "decoding takes the sink beside raw scores": Mutant(
+        "scale forgotten", decode, "with_sink", _beside_raw_scores, sizes=SINKS
+    ),
+    "a prefill takes the sink beside raw scores": Mutant(
+        "scale forgotten", prefill, "with_sink", _beside_raw_scores, sizes=SINKS
+    ),
+    "decoding takes the sink of another head": Mutant(
+        "heads one off", decode, "with_sink", _sink(_of_the_head_before), sizes=SINKS
+    ),
+    "a prefill takes the sinks of the first heads": Mutant(
+        "the sinks of another group", prefill, "sinks_of", _first_heads, sizes=SINKS
+    ),
+    "decoding without sinks": Mutant(
+        "sinks in one of two paths", decode, "with_sink", _forgotten, sizes=SINKS
+    ),
+    "a prefill without sinks": Mutant(
+        "sinks in one of two paths", prefill, "with_sink", _forgotten, sizes=SINKS
+    ),
+    "a sink for each fetch": Mutant(
+        "added several times", flow.Flow, "_decode", _sink_of_each_fetch, sizes=SINKS
     ),
 }
 """All seeded bugs, by name."""

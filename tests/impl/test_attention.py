@@ -5,6 +5,7 @@ derived bound if every cell that may not be read is NaN or infinite. `check_read
 scores and one-hot values the output is exactly the set of cells that were read.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -45,6 +46,7 @@ class Shape:
     dtype: str = "float32"
     soft_cap: float | None = None
     sliding_window: int | None = None
+    sinks: tuple[float, ...] | None = None
     q_block: int = 16
     kv_block_pages: int | None = 16
 
@@ -56,7 +58,9 @@ class Shape:
     @property
     def math(self) -> dict[str, Any]:
         """The options that change the answer, unlike those of blocking."""
-        return {"scale": 0.4, "soft_cap": self.soft_cap, "sliding_window": self.sliding_window}
+        sinks = None if self.sinks is None else np.array(self.sinks, np.float32)
+        own = {"soft_cap": self.soft_cap, "sliding_window": self.sliding_window}
+        return {"scale": 0.4, "sinks": sinks, **own}
 
     def attend(self, case: "Case") -> NDArray[np.float64]:
         """The answer of the implementation, in float64."""
@@ -172,6 +176,7 @@ def check_reads(shape: Shape, case: Case) -> None:
 
 
 BASE = Shape()
+SINKS = (-math.inf, -30.0, 1.5, 30.0)
 SHAPES = {
     "blocks of 16": BASE,
     "blocks of 1": evolve(BASE, q_block=1, kv_block_pages=1),
@@ -185,6 +190,11 @@ SHAPES = {
     "one KV head": evolve(BASE, kv_heads=1, q_block=2, kv_block_pages=16),
     "no groups, wide heads": evolve(BASE, kv_heads=4, head_dim=64, kv_block_pages=2),
     "bfloat16": evolve(BASE, dtype="bfloat16", q_block=3, kv_block_pages=1),
+    "float16": evolve(BASE, dtype="float16", q_block=3, kv_block_pages=1),
+    "sinks": evolve(BASE, sinks=SINKS, q_block=3, kv_block_pages=2),
+    "sinks, a window, a cap": evolve(
+        BASE, sinks=SINKS[::-1], soft_cap=1.5, sliding_window=6, q_block=2, kv_block_pages=1
+    ),
 }
 BATCHES: dict[str, Sequences] = {
     "decode at page and block edges": [(1, n) for n in (1, 3, 4, 5, 7, 8, 9, 12, 13, 28)],
@@ -352,7 +362,7 @@ def plant(patch: pytest.MonkeyPatch, name: str, wrong: Callable[..., Any]) -> No
     """Replace a function of the implementation, and compile it anew."""
     patch.setattr(reference, name, wrong)
     # jit remembers what it compiled by the function object, so it is given a new one.
-    fresh = jax.jit(partial(RIGHT["_attend"].__wrapped__), static_argnums=6)
+    fresh = jax.jit(partial(RIGHT["_attend"].__wrapped__), static_argnums=7)
     patch.setattr(reference, "_attend", fresh)
 
 
@@ -400,6 +410,94 @@ def test_the_value_check_catches_a_planted_bug(title: str, monkeypatch: pytest.M
 
     with pytest.raises(AssertionError, match="out of bound"):
         check_values(shape, case)
+
+
+def _for_nothing_too(end: Any, sinks: Any) -> Any:
+    """A sink beside nothing: -inf - -inf."""
+    sink = sinks.reshape(1, *end.largest.shape[1:3], 1)
+    largest = jnp.maximum(end.largest, sink)
+    rescale = jnp.exp(end.largest - largest)
+    total = end.total * rescale + jnp.exp(sink - largest)
+    return end._replace(total=total, accumulator=end.accumulator * rescale[..., None])
+
+
+WRONG_SINKS: dict[str, Callable[..., Any]] = {
+    "for a query that sees nothing": _for_nothing_too,
+    "forgotten": lambda end, _: end,
+    "scaled": lambda end, sinks: RIGHT["_with_sinks"](end, 0.4 * sinks),
+    "of another head": lambda end, sinks: RIGHT["_with_sinks"](end, jnp.roll(sinks, 1)),
+    "not relative to the largest score": lambda end, sinks: end._replace(
+        total=end.total
+        + jnp.where(end.total > 0, jnp.exp(sinks.reshape(1, *end.total.shape[1:3], 1)), 0.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("title", WRONG_SINKS)
+def test_the_value_check_catches_a_wrong_sink(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that is wrong fails the check, also where only a query that sees nothing shows it."""
+    sinks = (-math.inf, -30.0, 1.5, 300.0)
+    shape = evolve(SHAPES["sinks"], sinks=sinks)
+    case = build(shape, BATCHES["more queries than cells"])
+    check_values(shape, case)
+    plant(monkeypatch, "_with_sinks", WRONG_SINKS[title])
+
+    with pytest.raises(AssertionError, match="out of bound"):
+        check_values(shape, case)
+
+
+@pytest.mark.parametrize("sink", [math.inf, math.nan])
+def test_a_sink_of_no_finite_weight_shows(sink: float) -> None:
+    """Answers of its head that see a cell are NaN, and no others."""
+    shape = evolve(SHAPES["sinks"], sinks=(0.0, sink, 0.0, 0.0))
+
+    out = shape.attend(build(shape, [(2, 1), (1, 9)]))
+
+    assert not out[0].any()
+    assert np.isnan(out[1:3, 1]).all()
+    assert np.isfinite(np.delete(out, 1, axis=1)).all()
+
+
+def test_sinks_that_do_not_fit_are_refused() -> None:
+    """One for each query head, in float32; the remedy says what to do."""
+    case = build(BASE, [])
+    for wrong, what in ((np.zeros(3, np.float32), "(3,)"), (np.zeros(4, np.float16), "float16")):
+        with pytest.raises(InvalidInput, match=f"sinks: saw '?{re.escape(what)}"):
+            attend(*case, sinks=wrong)
+
+
+def test_fewer_query_heads_in_a_group_are_padded() -> None:
+    """The remedy for groups of several sizes: zeros up to the largest one, whose results go."""
+    shape = evolve(BASE, q_heads=6)
+    case = build(shape, [(3, 9), (1, 28)], poison=0.0)
+    with pytest.raises(InvalidInput, match="Pad the query heads of each KV head with zeros"):
+        attend(*case._replace(q=case.q[:, :5]), **shape.math)
+    padded = case.q.copy()
+    padded[:, 5] = 0.0
+
+    out = shape.attend(case._replace(q=padded))
+
+    for kv_head, heads in enumerate(([0, 1, 2], [3, 4])):
+        pool = case.kv_pages[:, :, 2 * kv_head : 2 * kv_head + 2]
+        alone = case._replace(q=case.q[:, heads], kv_pages=pool)
+        expected = oracle.ragged_paged_attention(*alone, **shape.math)
+        assert np.abs(expected - out[:, heads]).max() < 1e-5
+
+
+def test_a_narrower_head_is_padded() -> None:
+    """The remedy for another head_dim than that of the pool: zeros, whose results are cut."""
+    case = build(BASE, [(3, 9), (1, 28)], poison=0.0)
+    narrow = case._replace(q=case.q[..., :5], kv_pages=np.ascontiguousarray(case.kv_pages[..., :5]))
+    with pytest.raises(InvalidInput, match="Pad the narrower one with zeros"):
+        attend(*case._replace(q=narrow.q))
+    q = np.pad(narrow.q, ((0, 0), (0, 0), (0, 3)))
+    pool = np.pad(narrow.kv_pages, ((0, 0), (0, 0), (0, 0), (0, 3)))
+    expected = oracle.ragged_paged_attention(*narrow, **BASE.math)
+
+    out = BASE.attend(case._replace(q=q, kv_pages=pool))
+
+    assert not out[..., 5:].any()
+    assert np.abs(out[..., :5] - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize("title", ["a key past the length", "a window one too narrow"])

@@ -14,9 +14,11 @@ from attrs import evolve, frozen
 from deep import deep_after
 from jax.experimental.pallas import tpu as pltpu
 
+from conformance.kernels.compile.known_kernels import shaped
 from conformance.numerics import oracle
 from conformance.runtime.unoptimised import compiler_options
-from impl.attention.tpu import ragged_paged_attention
+from impl.attention.reference import ragged_paged_attention as reference
+from impl.attention.tpu import ragged_paged_attention, shape_of
 from impl.attention.tpu.blocks import CHIPS, UNPLANNED, check, need, plan
 from impl.attention.tpu.cells import without_negative_zeros
 from impl.attention.tpu.shape import Blocks, Shape
@@ -26,8 +28,13 @@ from spec.vocabulary.errors import InvalidInput
 SMALL: Final = Blocks(kv_pages=8, decode_cells=64, decode_steps=4, q_rows=16, prefill_cells=128)
 LONG: Final = evolve(SMALL, kv_pages=64)
 """Fetches of 1,024 cells, with whole groups of steps visible."""
+LENS: Final = ((1, 37), (5, 30), (0, 9))
 MIXED: Final = ((1, 37), (5, 130), (17, 17), (1, 1), (0, 9), (1, 300), (3, 65))
 """Query tokens and cells of each sequence: decode and prefill, and one without queries."""
+
+
+SINKS: Final = np.array([0.5, -np.inf, -30.0, 3.0, 30.0, -3e38, 3e38, 1e-40], np.float32)
+"""Of eight query heads; with the two that are far out nothing is to overflow."""
 
 
 @frozen(kw_only=True)
@@ -99,6 +106,23 @@ CASES: Final = {
     "head_dim 192, int8": Case(kv="int8", head_dim=192, options={"scale": 0.002}),
     "long, two cores": Case(lens=((1, 1200), (20, 700)), blocks=LONG, chip="v5p"),
     "planned, int8": Case(kv="int8", page_size=32, blocks=None, options={"scale": 0.002}),
+    "sinks, pages of one, a negative scale": Case(
+        page_size=1,
+        blocks=evolve(SMALL, kv_pages=256),
+        options={"scale": -0.1, "sinks": SINKS},
+    ),
+    "sinks, float16, pages of 12": Case(
+        q="float16",
+        page_size=12,
+        blocks=evolve(SMALL, kv_pages=32),
+        options={"scale": 0.1, "sinks": SINKS, "v_scale": 2.0},
+    ),
+    "sinks beside nothing": Case(
+        lens=((5, 3), (2, 1), (1, 0), (1, 9), (4, 4)),
+        kv="float32",
+        q="float32",
+        options={"scale": 0.1, "sinks": SINKS},
+    ),
     "wide heads, odd many, widened": Case(
         q_heads=6,
         kv_heads=3,
@@ -153,7 +177,7 @@ def difference(case: Case, interpret: pltpu.InterpretParams, *, jitted: bool) ->
     return float(np.max(np.where(np.isnan(error), np.inf, error)))
 
 
-OFTEN: Final = {"planned, int8"}
+OFTEN: Final = {"planned, int8", "sinks beside nothing"}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +246,7 @@ HEADS: Final = (
 )
 
 
-SIZES: Final = (8, 16, 32, 64, 128, 256)
+SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TOO_LARGE: Final = {
     *(((32, 32, 128), "float32", size) for size in SIZES),
     ((16, 8, 256), "float32", 256),
@@ -244,6 +268,46 @@ def test_planned_blocks_fit_and_go_together(heads: tuple[int, int, int], chip: A
         planned = evolve(asked, blocks=plan(asked, chip))
         check(planned, chip)
         assert need(planned) <= chip.limit
+
+
+@pytest.mark.parametrize(
+    ("heads", "page_size", "kv"),
+    [
+        ((32, 32, 128), 256, "bfloat16"),
+        ((16, 16, 128), 256, "float32"),
+        ((16, 8, 256), 128, "float32"),
+    ],
+)
+def test_each_remedy_for_too_little_memory_is_one(
+    heads: tuple[int, int, int], page_size: int, kv: str
+) -> None:
+    """Fewer bits, fewer KV heads on a device or smaller pages fit where the first ones do not."""
+    chip = CHIPS["v4"]
+    before = (32, 32, 128) if heads[2] == 128 else heads
+    with pytest.raises(InvalidInput, match="smaller pages, fewer KV heads on a device, or a pool"):
+        plan(evolve(shape(before, 256, "float32"), byte_products=False), chip)
+
+    asked = evolve(shape(heads, page_size, kv), byte_products=False)
+    assert need(evolve(asked, blocks=plan(asked, chip))) <= chip.limit
+
+
+@pytest.mark.parametrize("kv", deep_after(1, ["float32", "bfloat16"]))
+def test_a_pool_in_float16_is_made_in_another_format(
+    kv: str, interpreted: pltpu.InterpretParams
+) -> None:
+    """The remedy for K and V in float16: a cast. In float32 no bit is lost."""
+    case = Case(kv="float16", q="float16", lens=LENS)
+    q, kv_pages, *rest = case.arrays()
+    own: Any = {"interpret": interpreted, "page_size": case.page_size, "scale": 0.09}
+    with pytest.raises(InvalidInput, match="Make the pool in bfloat16 or float32"):
+        ragged_paged_attention(q, rows.of(kv_pages), *rest, **own)
+    pool = rows.of(kv_pages.astype(kv))
+
+    out = ragged_paged_attention(q, pool, *rest, **own)
+
+    assert q.dtype == out.dtype
+    right = reference(q, kv_pages if kv == "float32" else pool, *rest, page_size=16, scale=0.09)
+    assert np.abs(np.asarray(out - right)).max() < (2e-2 if kv == "bfloat16" else 2e-3)
 
 
 @pytest.mark.parametrize(
@@ -272,10 +336,13 @@ def test_blocks_that_cannot_be_are_refused(blocks: Blocks, what: str) -> None:
 @pytest.mark.parametrize(
     ("case", "options", "what"),
     [
-        (Case(q="float16"), {}, "q"),
+        (Case(q="float8_e5m2"), {}, "q"),
         (Case(kv="float16"), {}, "kv_pages"),
-        (Case(page_size=24), {}, "page_size"),
-        (Case(q_heads=9, kv_heads=3, page_size=8, kv="int8"), {}, "kv_pages"),
+        (Case(page_size=6), {}, "page_size"),
+        (Case(kv_heads=1, page_size=1), {}, "page_size"),
+        (Case(q_heads=9, kv_heads=3, page_size=8, kv="int8"), {}, "page_size"),
+        (Case(), {"sinks": jnp.zeros(4)}, "sinks"),
+        (Case(), {"sinks": jnp.zeros(8, jnp.bfloat16)}, "sinks"),
         (Case(), {"page_size": 0}, "page_size"),
         (Case(), {"page_size": 3}, "page_size"),
         (Case(), {"page_size": None}, "kv_pages"),
@@ -306,6 +373,68 @@ def test_a_pool_that_a_call_would_copy_is_refused() -> None:
         with pytest.raises(InvalidInput, match=r"impl\.cache\.rows makes such a pool") as caught:
             ragged_paged_attention(q, pool, *others, page_size=16, chip="v5e")
         assert caught.value.name == "kv_pages"
+
+
+RUNS: Final = [
+    (2, 6, "bfloat16", 2),
+    (1, 1, "bfloat16", 2),
+    (1, 2, "int8", 2),
+    (1, 1, "float8_e4m3fn", 4),
+    (2, 1, "int8", 2),
+    (3, 1, "bfloat16", 8),
+    (3, 16, "int8", 2),
+    (1, 3, "float32", 8),
+]
+
+
+@pytest.mark.parametrize(("heads", "page_size", "kv", "run"), deep_after(1, RUNS))
+def test_a_run_of_pages_that_cannot_be_copied_can_be(
+    heads: int, page_size: int, kv: str, run: int, interpreted: pltpu.InterpretParams
+) -> None:
+    """The remedy: aligned runs, each named as one page. It gives the answer of the small pages."""
+    case = Case(q_heads=heads, kv_heads=heads, page_size=run * page_size, kv=kv, lens=LENS)
+    q, kv_pages, lens, table, *rest = case.arrays()
+    pages = kv_pages.shape[0]
+    small = kv_pages.reshape(pages * run, page_size, *kv_pages.shape[2:])
+    ids = (table[:, :, None] * run + jnp.arange(run)).reshape(len(LENS), -1)
+    own: Any = {"interpret": interpreted, "scale": 0.002 if kv == "int8" else 0.09}
+    pool = rows.of(small)
+    with pytest.raises(InvalidInput, match="page_size") as caught:
+        ragged_paged_attention(q, pool, lens, ids, *rest, page_size=page_size, **own)
+    assert f"runs of {run}, and name a run as one page: page_size={run * page_size}" in (
+        caught.value.remedy
+    )
+
+    merged = pool.reshape(pages, run * pool.shape[1], pool.shape[2])
+    named = ids[:, ::run] // run
+    out = ragged_paged_attention(q, merged, lens, named, *rest, page_size=run * page_size, **own)
+
+    arrays = (np.asarray(q, "f8"), np.asarray(small.astype("float32"), "f8"), lens, ids, *rest)
+    asked: Any = {"scale": own["scale"]}
+    right = oracle.ragged_paged_attention(*arrays, **asked)
+    bound = oracle.error_bound(*arrays, **asked, result="bfloat16", weights="bfloat16")
+    assert (np.abs(np.asarray(out, "f8") - right)[: rest[0][-1]] <= bound[: rest[0][-1]]).all()
+
+
+@pytest.mark.parametrize("heads", [(1, 64), (2, 128), (3, 64), (8, 128), (10, 80)])
+def test_a_page_is_refused_exactly_if_it_cannot_be_copied(heads: tuple[int, int]) -> None:
+    """In tiles, in words that divide one, or as parts that fill tiles; else a run is named."""
+    kinds = (("bfloat16", 8, 2), ("int8", 32, 4), ("float32", 8, 1))
+    for page_size, (kv, tile, word) in product(range(1, 40), kinds):
+        many, width = heads
+        pool = shaped((9, page_size * many, rows.lanes(width)), kv)
+        q, table = shaped((4, many, width), "bfloat16"), shaped((2, 3), "int32")
+        part = max(size for size in (1, 2, 4, 8, 16, 32) if page_size % size == 0)
+        count = part * many
+        whole = count % tile == 0
+        words = part == page_size and tile % count == 0 and count % word == 0
+        if whole or words:
+            found = shape_of(q, pool, table, page_size=page_size, chip="v5e")
+            assert (part, 9 * page_size // part) == (found.page_size, found.pages)
+            assert 3 * page_size // part == found.pages_per_seq
+            continue
+        with pytest.raises(InvalidInput, match="aligned runs of"):
+            shape_of(q, pool, table, page_size=page_size, chip="v5e")
 
 
 @pytest.mark.parametrize("past", [1, 40])

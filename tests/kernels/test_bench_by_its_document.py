@@ -26,7 +26,7 @@ BY_NAME: Final = {sizes.name: sizes for sizes in SIZES}
 
 def narrow(sizes: Sizes) -> Sizes:
     """The sizes with few tokens, which the oracle answers sooner."""
-    return evolve(sizes, tokens=4, rows=3, pages_per_seq=3)
+    return evolve(sizes, tokens=4, rows=3, pages_per_seq=max(3, -(-24 // sizes.page_size)))
 
 
 MIXED: Final = [
@@ -48,6 +48,7 @@ def test_the_bounds_are_those_of_the_formats(sizes: Sizes) -> None:
         "scale": options.get("scale", 1.0) * options.get("k_scale", 1.0),
         "soft_cap": options.get("soft_cap"),
         "sliding_window": options.get("sliding_window"),
+        "sinks": arrays.sinks,
     }
     held: Any = tuple(arrays)
     formats: dict[str, Any] = {

@@ -329,6 +329,24 @@ def test_our_kernel_compiles_for_every_chip(chip: str) -> None:
 
 
 @needs_libtpu
+@pytest.mark.parametrize(
+    ("page_size", "kv", "q", "refused"),
+    [
+        (1, "bfloat16", "bfloat16", "page_size"),
+        pytest.param(2, "bfloat16", "float16", "", marks=pytest.mark.deep),
+        pytest.param(4, "int8", "bfloat16", "", marks=pytest.mark.deep),
+        pytest.param(2, "int8", "bfloat16", "page_size", marks=pytest.mark.deep),
+        pytest.param(24, "bfloat16", "bfloat16", "", marks=pytest.mark.deep),
+    ],
+)
+def test_a_page_compiles_or_is_refused(page_size: int, kv: str, q: str, refused: str) -> None:
+    """What is refused by name is what the compiler does not take; the rest needs no copy."""
+    found = compiled(evolve(APPENDING, page_size=page_size, kv=kv, q=q))
+
+    assert ("refused" if refused else "ok", refused) == (found.verdict, found.cause)
+
+
+@needs_libtpu
 @pytest.mark.deep
 def test_eight_bits_cost_what_sixteen_do() -> None:
     """Eight-bit cells cost at most a quarter more cycles, and where they are widened, they fit."""
@@ -449,3 +467,47 @@ def test_our_kernel_compiles_on_four_devices(tmp_path: Path) -> None:
     run = alone(path)
 
     assert (0, "compiles") == (run.returncode, run.stdout.strip()), run.stderr
+
+
+WITH_SINKS: Final = """\
+import sys
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from conformance.kernels.compile.peaks import PEAKS
+from impl.attention.tpu import append_and_attend
+
+chip = sys.argv[1]
+peak = PEAKS[chip]
+target = topologies.get_topology_desc(peak.topology, **peak.settings)
+mesh = Mesh(np.array(target.devices[:1]), ("x",))
+placed = NamedSharding(mesh, PartitionSpec())
+kinds = [((64, 16, 64), jnp.float16), ((4096, 16 * 2, 128), jnp.bfloat16)]
+kinds += [(shape, jnp.int32) for shape in ((8,), (8, 64), (9,), (1,))]
+kinds += [((64, 2, 64), jnp.bfloat16)] * 2 + [((16,), jnp.float32)]
+
+def call(q, pool, lens, table, starts, count, keys, values, sinks):
+    return append_and_attend(
+        q, pool, lens, table, starts, count, keys=keys, values=values, sinks=sinks, scale=0.125,
+        sliding_window=128, page_size=16, chip=chip,
+    )
+
+jitted = jax.jit(call, in_shardings=placed, out_shardings=placed, donate_argnums=1)
+memory = jitted.lower(*(jax.ShapeDtypeStruct(*kind) for kind in kinds)).compile().memory_analysis()
+pool = 4096 * 16 * 2 * 128 * 2
+print(memory.alias_size_in_bytes >= pool, memory.temp_size_in_bytes < 0.05 * pool)
+"""
+
+
+@pytest.mark.deep
+@needs_libtpu
+@pytest.mark.parametrize("chip", ["v4", "v6e"])
+def test_sinks_and_queries_in_float16_compile(chip: str, tmp_path: Path) -> None:
+    """Both in one program, on one core and on two: the pool stays in its place."""
+    path = tmp_path / "with_sinks.py"
+    path.write_text(f"import sys\nsys.argv[1:] = [{chip!r}]\n{WITH_SINKS}", encoding="utf-8")
+    run = alone(path)
+
+    assert (0, "True True") == (run.returncode, run.stdout.strip()), run.stderr

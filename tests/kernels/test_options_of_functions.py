@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from conformance.kernels.batches import Options
+from conformance.kernels import jobs
+from conformance.kernels.batches import SIZES, Options
 from conformance.kernels.kernel_under_test import NEW_CELLS, OPTIONS, find, find_appending
 
 ARRAYS = "q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs"
@@ -49,15 +50,32 @@ def test_an_option_has_the_name_that_the_function_has_for_it(
         found = find("somebody_elses:kernel")
 
         lacked = [] if anything else [ours for ours in OPTIONS if ours not in has]
-        assert lacked == found.lacks(EVERY)
+        assert lacked == found.lacks([*EVERY, "sinks"])
         asked: Any = {name: value for name, value in EVERY.items() if name not in lacked}
-        given: Any = found.call(*range(6), options=asked, chip="v9")
-        for ours, value in asked.items():
+        sinks = None if "sinks" in lacked else "sinks"
+        given: Any = found.call(*range(6), options=asked, sinks=sinks, chip="v9")
+        for ours, value in asked.items() | ({("sinks", sinks)} if sinks else set()):
             assert value == (given if ours in has else given["more"])[has.get(ours, ours)]
         assert ("v9" if chip else None) == given.get("chip")
         assert chip == ("chip" in found.told)
-        assert set(given.get("more", {})) == (set(asked) - set(has) if anything else set())
-        assert [*has.values(), *["chip"] * chip] == list(found.settings)
+        others = {*asked, "sinks"} - set(has) if anything else set()
+        assert others == set(given.get("more", {}))
+        static = [name for ours, name in has.items() if ours != "sinks"]
+        assert [*static, *["chip"] * chip] == list(found.settings)
+
+
+def test_who_lacks_sinks_is_not_asked_for_them(module: ModuleType) -> None:
+    """Shapes with sinks are left out and reported, and a function that has them is given them."""
+    put(module, ", *, scale=1.0, soft_cap=None, sliding_window=None, k_scale=1.0, v_scale=1.0")
+    without = jobs.plan(find("somebody_elses:kernel"), cases=4, seed=0)
+    with_sinks = [sizes.name for sizes in SIZES if sizes.sinks]
+
+    assert dict.fromkeys(with_sinks, "sinks").items() <= without.left_out.items()
+    assert not {job.sizes for job in without.jobs}.intersection(with_sinks)
+    put(module, ", *, attention_sink=None")
+    named = find("somebody_elses:kernel")
+    assert 7 == named.call(*range(6), options={}, sinks=7)["attention_sink"]  # type: ignore[index]
+    assert "sinks" not in jobs.plan(named, cases=4, seed=0).left_out[with_sinks[1]]
 
 
 @pytest.mark.parametrize("taken", [(), NEW_CELLS[:1], NEW_CELLS[1:], NEW_CELLS, NEW_CELLS[::-1]])

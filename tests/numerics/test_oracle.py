@@ -281,24 +281,18 @@ def test_the_bound_holds_with_sinks(dtype: str, block: int, soft_cap: float | No
 
 def test_a_bound_with_sinks_is_no_bound_without() -> None:
     """No sink changes nothing, a large one leaves little, and a wrong one is noticed."""
-    arrays, few = batch(1), {"block_cells": 20}
-    none, plain = (
-        oracle.error_bound(*arrays, **few, sinks=[-np.inf] * 4),
-        oracle.error_bound(*arrays, **few),
-    )
-    np.testing.assert_array_equal(plain, none)
-    answer = oracle.ragged_paged_attention(*arrays)
-    np.testing.assert_array_equal(
-        answer, oracle.ragged_paged_attention(*arrays, sinks=[-np.inf] * 4)
-    )
-    with_sinks: Any = {"sinks": [0.0, 1.0, 2.0, 50.0]}
-    right = oracle.ragged_paged_attention(*arrays, **with_sinks)
-    bound = oracle.error_bound(*arrays, **few, **with_sinks)
+    arrays: Any = batch(1)
+    bound: Any = partial(oracle.error_bound, *arrays, block_cells=20)
+    answer: Any = partial(oracle.ragged_paged_attention, *arrays)
+    none, some = [-np.inf] * 4, [0.0, 1.0, 2.0, 50.0]
 
-    assert (np.abs(answer - right)[:9] > bound[:9]).mean() > 0.99
-    assert (bound[:9, 3] < plain[:9, 3]).all()
+    np.testing.assert_array_equal(bound(), bound(sinks=none))
+    np.testing.assert_array_equal(answer(), answer(sinks=none))
+    wrong = np.abs(answer() - answer(sinks=some)) > bound(sinks=some)
+    assert wrong[:9].mean() > 0.99
+    assert (bound(sinks=some)[:9, 3] < bound()[:9, 3]).all()
     with pytest.raises(InvalidInput, match=r"sinks: saw \(3,\)"):
-        oracle.error_bound(*arrays, sinks=[0.0] * 3)
+        bound(sinks=[0.0] * 3)
 
 
 def test_the_bound_of_a_result_that_may_overflow_is_infinite() -> None:

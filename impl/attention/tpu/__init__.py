@@ -96,8 +96,9 @@ def ragged_paged_attention(
         sinks=sinks is not None,
     )
     arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
-    out: Array = _call(shape, interpret, q, kv_pages, *arrays, sinks=sinks)
-    return out
+    wide = q.astype(shape.q_dtype)
+    out: Array = _call(shape, interpret, wide, kv_pages, *arrays, sinks=sinks)
+    return out.astype(q.dtype)
 
 
 def append_and_attend(
@@ -153,10 +154,11 @@ def append_and_attend(
     if destinations is None:
         destinations = places.of(sizes, *arrays, tokens=q.shape[0])
     cells = rows.cells(keys, values)
-    found: tuple[Array, Array] = _appended(
-        shape, interpret, kv_pages, cells, destinations, q, *arrays, sinks=sinks
+    wide = q.astype(shape.q_dtype)
+    out, pool = _appended(
+        shape, interpret, kv_pages, cells, destinations, wide, *arrays, sinks=sinks
     )
-    return found
+    return out.astype(q.dtype), pool
 
 
 def _count(num_seqs: ArrayLike) -> Array:
@@ -243,8 +245,8 @@ def _check_page(kv_pages: Array, page_size: int, heads: int) -> None:
     run = next(many for many in (1 << power for power in count()) if fits(page_size * many))
     allowed = f"pages that fill tiles or words, with {heads} rows in a cell, as {page_size * run}"
     remedy = (
-        f"Give pages out in runs of {run} that begin at a multiple of {run}, and name each run as"
-        f" one page: page_size={page_size * run}, the pool reshaped, and ids divided by {run}."
+        f"Give pages out in aligned runs of {run}, and name a run as one page:"
+        f" page_size={page_size * run}, the pool reshaped, its first id // {run}."
     )
     require("page_size", page_size, allowed, holds=run == 1, remedy=remedy)
 
@@ -266,7 +268,7 @@ def _call(
     """Attend. new: the rows of the queries' own tokens, if they are an operand; see `fresh`."""
     _, q_heads, head_dim = q.shape
     wide = jnp.pad(
-        q.astype(shape.q_dtype),
+        q,
         (
             (0, 0),
             (0, shape.q_heads - q_heads),
@@ -304,7 +306,7 @@ def _call(
         *(kv_lens, cu_q_lens, num_seqs, _ids(shape, page_indices), wide),
         *(_in_parts(shape, kv_pages), *more, blank),
     )
-    return out[:, :q_heads, :head_dim].astype(q.dtype)
+    return out[:, :q_heads, :head_dim]
 
 
 def _in_parts(shape: Shape, kv_pages: Shaped[Array, "P rows lanes"]) -> Array:
