@@ -208,7 +208,7 @@ def test_nothing_is_promised_of_such_tokens_by_other_kernels() -> None:
     batch = Batch(lens=ROWS, lost=(2, Lost.PAST))
     for name, append in (("reference", False), ("tpu", False), ("toys:right", True)):
         job = Job(kernel=name, sizes=WINDOWED.name, append=append)
-        assert evolve(batch, lost=None) == Trial(job, find("reference"), {})._allowed(batch)
+        assert evolve(batch, lost=None) == Trial(job, find("reference"), {}).allowed(batch)
         assert not evolve(job, mode="eager").destinations
 
 
@@ -237,10 +237,9 @@ def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
     assert "keys, values" == foreign.left_out["new cells, written by the kernel"]
     assert not any(job.append for job in foreign.jobs)
     planned = jobs.plan(find("tpu"), cases=4, seed=0).jobs
-    usual = len(variants("tpu", SIZES[0]))
-    others = usual - 1  # between cores, and as they are planned
-    others += sum(len(variants("tpu", sizes)) - usual for sizes in SIZES)  # chips that widen
-    assert 2 * len(SIZES) + others == sum(job.append for job in planned)
+    written = [sizes for sizes in SIZES if sizes.append]
+    expected = sum((1 + sizes.races) * len(variants("tpu", sizes)) for sizes in written)
+    assert expected == sum(job.append for job in planned)
 
 
 @pytest.mark.deep

@@ -55,7 +55,7 @@ def test_every_batch_can_be_answered(sizes: Sizes) -> None:
     """The oracle's answer and bound are finite for every batch."""
 
     @settings(max_examples=2 if sizes.tokens > 256 else 8, deadline=None)  # 3 s for each of those
-    @given(drawn(sizes, steps=(64,)))
+    @given(drawn(sizes, units=(64,)))
     def holds(batch: Batch) -> None:
         assert batch == Batch.from_json(json.loads(json.dumps(batch.to_json())))
         found = answers.right(sizes, build(sizes, batch))
@@ -191,7 +191,7 @@ def test_nan_is_infinitely_wrong_and_rows_of_nobody_are_free() -> None:
 def test_an_error_is_a_share_of_its_bound(error: float, bound: float, share: float) -> None:
     """Where the bound is 0 any error is infinitely wrong, and NaN is so everywhere."""
     bounds = np.array([[[1.0, 1.0]], [[1.0, bound]], [[0.0, 0.0]]])
-    right = answers.Right(np.zeros((3, 1, 2)), bounds, 2 * bounds)
+    right = answers.Right(np.zeros((3, 1, 2)), bounds, lambda _tokens: 2 * bounds)
     found = np.array([[[0.0, 0.0]], [[0.0, error]], [[7.0, 7.0]]])
 
     assert share == right.ratio(found, rows=2)
@@ -406,9 +406,8 @@ def test_the_command_keeps_the_contract(
     made(lambda job: Tried(job, 2, 0.5, "finding", ["race"], one, pallas=True))
     assert 1 == main.main(words)
     found = json.loads(target.read_text(encoding="utf-8"))
-    others = len(variants("tpu", SIZES[0])) - 1  # block sizes that also run with eager copies
-    both = 2 * (len(SIZES) + others)  # with new cells and without
-    assert both == found["races"]
+    planned = jobs.plan(find("tpu"), cases=4, seed=0).jobs
+    assert sum(job.mode == "eager" for job in planned) == found["races"]
     assert one == found["findings"][0]["batch"]
     assert "FAILS: grouped heads (block sizes 0, copies on_wait): race" in capsys.readouterr().out
 

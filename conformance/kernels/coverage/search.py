@@ -131,8 +131,20 @@ def chosen(every: Sequence[Candidate], *, edges: int) -> list[Batch]:
     edges: how many more are chosen for what else they reach, such as numbers that are equal.
     """
     found, seen = _greedy(every, set(), decides, most=len(every))
+    found = _without_spare(found)
     more, _ = _greedy(every, seen, lambda _outcome: True, most=edges)
     return [one.batch for one in (*found, *more)]
+
+
+def _without_spare(found: list[Candidate]) -> list[Candidate]:
+    """Those that reach something decisive which none of the others does."""
+    needed = list(found)
+    for one in found:
+        rest = [other for other in needed if other is not one]
+        reached = set().union(*(other.followed.seen for other in rest))
+        if not any(decides(outcome) for outcome in one.followed.seen - reached):
+            needed = rest
+    return needed
 
 
 def _greedy(

@@ -1,0 +1,286 @@
+"""What a kernel's control flow does is followed as the interpreter runs it, and nothing is guessed.
+
+Toy kernels count their own branches and passes in memory; the counts of the interpreter decide.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from conformance.kernels import block_sizes, interpret
+from conformance.kernels.batches import SIZES, Batch, first
+from conformance.kernels.coverage import lines, search, unreachable
+from conformance.kernels.coverage.programs import Followed, Program
+from conformance.kernels.coverage.scalars import Unknown
+from conformance.kernels.coverage.sites import Kind, Outcome, Site
+from conformance.kernels.kernel_under_test import find, find_appending
+from conformance.kernels.trials import Job, Trial, _chosen, _drawing
+
+COUNTS: Final = 6
+
+
+def toy(given: Any, table: Any, counts: Any, held: Any, arrived: Any) -> None:
+    """Copy a row of a table, then pass a loop as often as it says, with branches inside.
+
+    given i32[3]: a row, a divisor, a limit. table i32[rows, 1, 128]: passes first. counts i32[6]: passes, taken
+    and not, and of a second loop, how often it began and passed; the last sum of indices.
+    """
+    for index in range(COUNTS):
+        counts[index] = jnp.int32(0)
+    copy = pltpu.make_async_copy(table.at[pl.ds(given[0], 1)], held, arrived)
+    copy.start()
+    copy.wait()
+
+    def one(index: Any, total: Any) -> Any:
+        counts[0] = counts[0] + 1
+        odd = lax.rem(index, given[1]) == 1
+
+        @pl.when(odd)
+        def _() -> None:
+            counts[1] = counts[1] + 1
+
+        @pl.when(~odd)
+        def _() -> None:
+            counts[2] = counts[2] + 1
+
+        counts[3] = counts[3] + 1
+        low = jnp.where(odd, index, index >> 1)
+
+        def more(number: Any) -> Any:
+            counts[4] = counts[4] + 1
+            return number + 1
+
+        lax.while_loop(lambda number: number < jnp.minimum(given[2], index), more, low)
+        return total + low
+
+    counts[5] = lax.fori_loop(0, held[0, 0, 0], one, jnp.int32(0))
+
+
+def call(given: Any, table: Any, *, kernel: Callable[..., None] = toy) -> Any:
+    """The counts, i32[6]."""
+    scalar = pl.BlockSpec(memory_space=pltpu.SMEM)
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((COUNTS,), jnp.int32),
+        in_specs=[scalar, pl.BlockSpec(memory_space=pltpu.HBM)],
+        out_specs=scalar,
+        scratch_shapes=[pltpu.SMEM((1, 1, 128), jnp.int32), pltpu.SemaphoreType.DMA],
+        interpret=interpret.parameters(interpret.Mode.WAIT),
+    )(given, table)
+
+
+def tables(passes: list[int]) -> Any:
+    """Rows that begin with these."""
+    found = np.zeros((len(passes), 1, 128), np.int32)
+    found[:, 0, 0] = passes
+    return found
+
+
+ROWS: Final = 4
+COUNTED: Final = jax.jit(call)
+PROGRAM: Final = Program(jax.make_jaxpr(call)(np.zeros(3, np.int32), tables([0] * ROWS)))
+
+
+def said(followed: Followed, kind: Kind) -> list[set[str]]:
+    """What happened at each site of a kind, in the order of the program."""
+    sites = [site for site in PROGRAM.sites if site.kind is kind]
+    return [{one.what for one in followed.seen if one.site == site} for site in sites]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    passes=st.lists(st.integers(0, 7), min_size=ROWS, max_size=ROWS),
+    row=st.integers(0, ROWS - 1),
+    divisor=st.integers(1, 4),
+    limit=st.integers(-1, 9),
+)
+def test_what_is_followed_is_what_the_interpreter_does(
+    passes: list[int], row: int, divisor: int, limit: int
+) -> None:
+    """Each branch that was taken, and each number of passes, is that of the kernel's own counts."""
+    given, table = np.array([row, divisor, limit], np.int32), tables(passes)
+
+    counts = np.asarray(COUNTED(given, table))
+    outer, inner = said(PROGRAM.follow([given, table]), Kind.LOOP)
+    taken, not_odd = said(PROGRAM.follow([given, table]), Kind.PREDICATE)
+
+    assert {("no pass", "one pass", "several passes")[min(passes[row], 2)]} == outer
+    assert passes[row] == counts[0] == counts[1] + counts[2]
+    assert (counts[1] > 0) == ("taken" in taken) == ("not taken" in not_odd)
+    assert (counts[2] > 0) == ("not taken" in taken) == ("taken" in not_odd)
+    lengths = [
+        max(0, min(limit, index) - (index if index % divisor == 1 else index >> 1))
+        for index in range(passes[row])
+    ]
+    assert sum(lengths) == counts[4]
+    assert {("no pass", "one pass", "several passes")[min(one, 2)] for one in lengths} == inner
+    odd = [index % divisor == 1 for index in range(passes[row])]
+    assert any(both == (True, True) for both in zip(odd, odd[1:], strict=False)) == (
+        "taken, twice in a row" in taken
+    )
+    assert (odd[:1] == [True]) == ("taken, at the first pass" in taken)
+    assert (odd[-1:] == [True]) == ("taken, at the last pass" in taken)
+
+
+def test_a_branch_that_depends_on_data_is_unknown() -> None:
+    """It says which line, and nothing is said of the kernel."""
+
+    def by_data(values: Any, out: Any) -> None:
+        @pl.when(values[0, 0] > 0.0)
+        def _() -> None:
+            out[...] = values[...]
+
+    kind = jnp.zeros((8, 128), jnp.float32)
+    traced = jax.make_jaxpr(pl.pallas_call(by_data, out_shape=jax.typeof(kind)))(kind)
+
+    with pytest.raises(Unknown, match=r"depends on data: by_data \(test_coverage.py"):
+        Program(traced).follow([None])
+
+
+def outcomes(*names: str) -> frozenset[Outcome]:
+    """Outcomes of a predicate of this name each."""
+    return frozenset(
+        Outcome(Site(kernel="k", path=one, kind=Kind.PREDICATE, where=one, branches=2), "taken")
+        for one in names
+    )
+
+
+def candidate(cells: int, *names: str) -> search.Candidate:
+    """A batch of one sequence that reaches these."""
+    return search.Candidate(Batch(lens=((1, cells),)), Followed(outcomes(*names), work=1))
+
+
+def test_what_is_chosen_reaches_all_that_any_reaches_and_costs_little() -> None:
+    """A long batch is left out if short ones reach the same."""
+    long = candidate(9000, "a", "b", "c")
+    short = [candidate(10, "a", "b"), candidate(20, "c"), candidate(30, "b")]
+
+    assert [one.batch for one in short[:2]] == search.chosen([long, *short], edges=3)
+    assert [long.batch] == search.chosen([long, short[2]], edges=3)[:1]
+    assert [] == search.chosen([], edges=3)
+
+
+def searched(job: Job) -> tuple[Trial, list[Batch]]:
+    """A trial whose batches were chosen and followed, and not judged."""
+    own, _ = block_sizes.variants(job.kernel, job.shape)[job.variant]
+    subject = find_appending(job.kernel) if job.append else find(job.kernel)
+    assert subject is not None
+    trial = Trial(job, subject, own)
+    trial.begin_to_follow()
+    assert trial.flow is not None
+    units = set(trial.flow.units)
+    chosen = _chosen(trial, _drawing(job, units), units)
+    for batch in chosen:
+        trial.seen |= trial.follow(trial.allowed(batch)).seen
+    return trial, chosen
+
+
+SEARCHED: Final = [
+    Job(kernel="tpu", sizes=sizes.name, variant=variant, append=append, results="/dev/null")
+    for sizes in SIZES
+    if sizes.roomy
+    for append in (False, *[True] * sizes.append)
+    for variant in range(len(block_sizes.variants("tpu", sizes)))
+]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [SEARCHED[0], *(pytest.param(job, marks=pytest.mark.deep) for job in SEARCHED[1:])],
+    ids=lambda job: f"{job.sizes}-{job.variant}-{job.append}",
+)
+def test_every_branch_of_our_kernel_is_reached_or_a_reason_says_why_not(job: Job) -> None:
+    """For each plan: and where a reason holds, nothing reaches what it names."""
+    trial, chosen = searched(job)
+
+    assert [] == [str(one) for one in trial.left(trial.seen)]
+    assert [] == [str(one) for one in trial.seen if unreachable.why(one, trial.plan) is not None]
+    assert len(chosen) < 60
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_branch_that_no_batch_reaches_is_left(
+    monkeypatch: pytest.MonkeyPatch, *, planted: bool
+) -> None:
+    """A kernel with a branch for rows that the shape does not have: no reason says so."""
+    from impl.attention.tpu import flow
+
+    right = flow.Flow._work
+
+    def wrong(self: flow.Flow, fetch: flow.Fetch) -> None:
+        far = self.inputs.kv_lens[fetch.seq] > (self.shape.capacity if planted else 0)
+        pl.when(far)(lambda: right(self, fetch))
+
+    monkeypatch.setattr(flow.Flow, "_work", wrong)
+    jax.clear_caches()
+    trial, _ = searched(evolve_job(SIZES[9].name))
+
+    assert planted == any("test_coverage.py" in str(one) for one in trial.left(trial.seen))
+
+
+def evolve_job(sizes: str) -> Job:
+    """A job of our kernel with a shape that is followed fast."""
+    return Job(kernel="tpu", sizes=sizes, results="/dev/null")
+
+
+def test_a_change_of_lengths_keeps_a_batch_possible() -> None:
+    """Queries fit, and what else it has belongs to its sequences."""
+    sizes = evolve(SIZES[0], rows=3, tokens=20)
+    batch = evolve(first(SIZES[0]), shared=(2,), repeated=(0, 2))
+
+    found = search.with_lens(sizes, batch, [(9, 400), (30, 7)])
+
+    assert ((9, 400), (11, 7)) == found.lens
+    assert ((), (0,)) == (found.shared, found.repeated)
+
+
+@pytest.mark.deep
+def test_every_line_of_our_kernel_is_reached_by_tracing() -> None:
+    """Static branches leave no trace in a program, so lines are watched: none is left out."""
+    found: list[lines.Reached] = []
+    for job in [*SEARCHED, *(evolve(SEARCHED[0], sizes=one.name) for one in SIZES)]:
+        own, _ = block_sizes.variants(job.kernel, job.shape)[min(job.variant, 0)]
+        subject = find_appending("tpu") if job.append else find("tpu")
+        assert subject is not None
+        trial = Trial(job, subject, own)
+        case = trial._case(trial.allowed(first(job.shape)))
+        jax.clear_caches()
+        with lines.watched() as reached:
+            interpret.program(subject, case.sizes, case.given, own=own, new=case.new)
+        assert reached
+        found += reached
+
+    _, missed = lines.missed(found)
+    assert [] == missed
+
+
+def test_lines_are_told_apart() -> None:
+    """Of a function with a static branch, the line that was not traced is missed."""
+
+    def kernel(values: Any, out: Any, *, doubled: bool) -> None:
+        if doubled:
+            out[...] = values[...] * 2.0
+        else:
+            out[...] = values[...]
+
+    kind = jnp.zeros((8, 128), jnp.float32)
+    every = []
+    for doubled in (True, False):
+        with lines.watched() as found:
+            made = pl.pallas_call(partial(kernel, doubled=doubled), out_shape=jax.typeof(kind))
+            jax.make_jaxpr(made)(kind)
+        every += found
+
+    assert 1 == len(lines.missed(every[:1])[1]) == len(lines.missed(every[1:])[1])
+    assert [] == lines.missed(every)[1]
