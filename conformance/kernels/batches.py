@@ -413,7 +413,7 @@ def loud(sizes: Sizes) -> float:
 
 
 def drawn(sizes: Sizes, *, units: Collection[int]) -> st.SearchStrategy[Batch]:
-    """Batches of these sizes. units: numbers of cells or queries that the kernel takes at a time."""
+    """Batches of these sizes. units: numbers of cells or queries that a kernel takes at a time."""
     every = {sizes.page_size, *units}
     cells = st.sampled_from(edges(every, sizes.capacity)) | st.integers(0, sizes.capacity)
     some = st.sampled_from(edges(every, sizes.tokens))

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 Own = Mapping[str, "int | str | Blocks"]
 """Arguments that are specific to one function."""
+CRAMPED: Final = frozenset({"widening"})
+"""Plans for which no shape has room for all that a kernel can do."""
 BY_DEFAULT: Final[Own] = MappingProxyType({})
 """The sizes that a function chooses itself, as most callers have them."""
 

@@ -30,7 +30,7 @@ from conformance.kernels.batches import (
     integers,
     within_cells,
 )
-from conformance.kernels.block_sizes import Own, variants
+from conformance.kernels.block_sizes import CRAMPED, Own, variants
 from conformance.kernels.coverage import unreachable
 from conformance.kernels.coverage.sites import Outcome, decides
 from conformance.kernels.kernel_under_test import APPENDING, NEW_CELLS, OURS, Subject
@@ -138,6 +138,12 @@ class Job:
         return self.append and self.is_ours and self.mode == "eager"
 
     @property
+    def is_roomy(self) -> bool:
+        """Whether its batches can reach all that the kernel can do, so that they are to."""
+        plan = self.shape.plans[self.variant] if self.kernel == OURS else ""
+        return self.shape.roomy and plan not in CRAMPED
+
+    @property
     def searches(self) -> bool:
         """Whether it looks for batches that reach all of the kernel, and says what was reached."""
         return self.mode == "on_wait" and self.twin is None and not self.plain
@@ -221,7 +227,7 @@ class Trial:
                 reached=len(every) - len(missed),
                 of=len(every),
                 unreachable=len(missed) - len(left),
-                missed=[str(one) for one in left] if self.job.shape.roomy else [],
+                missed=[str(one) for one in left] if self.job.is_roomy else [],
             )
         )
 
@@ -235,7 +241,7 @@ class Trial:
 
     def has_all(self, seen: set[Outcome]) -> bool:
         """Whether nothing more is to be looked for."""
-        return not self.job.shape.roomy or not self.left(seen)
+        return not self.job.is_roomy or not self.left(seen)
 
     def _decisive(self) -> list[Outcome]:
         """The outcomes that must be reached if they can be."""
@@ -521,7 +527,7 @@ def _chosen(trial: Trial, drawing: _Drawing, units: set[int]) -> list[Batch]:
         return trial.follow(trial.allowed(batch))
 
     found: list[Batch] = []
-    drawing(found.append, count=search.DRAWN, shrink=False)
+    drawing(lambda batch: found.append(batch), count=search.DRAWN, shrink=False)
     every = search.candidates(found, follow)
     sizes, seed = trial.job.shape, trial.job.seed
     every = search.changed(sizes, every, follow, units=sorted(units), seed=seed, done=trial.has_all)

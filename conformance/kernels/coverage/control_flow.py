@@ -27,8 +27,8 @@ from conformance.kernels.coverage.sites import Kind, Site, Watch
 
 CALLS: Final = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
 """Primitives that run one program as it is."""
-FOREIGN: Final = ("/jax/_src/", "/contextlib.py", "/functools.py")
-"""Files of jax itself and of Python, for which no reader of a kernel looks."""
+FOREIGN: Final = ("/jax/_src/", "/jaxtyping/", "/contextlib.py", "/functools.py")
+"""Files of jax, jaxtyping and Python, for which no reader of a kernel looks."""
 FRAMES: Final = 2
 NAMELESS: Final = ("<locals>", "<lambda>", "_")
 
