@@ -499,6 +499,7 @@ SIZES: Final = (
         tokens=60,
         options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
         races=True,
+        roomy=False,
     ),
     Sizes(
         name="one KV head, a window",
@@ -510,6 +511,7 @@ SIZES: Final = (
         plans=("short fetches",),
         races=True,
         append=True,
+        roomy=False,
     ),
     Sizes(
         name="fp8 with scales",
@@ -661,6 +663,7 @@ SIZES: Final = (
         options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
         sinks=True,
         append=True,
+        roomy=False,
     ),
     Sizes(
         name="as planned, eight KV heads",

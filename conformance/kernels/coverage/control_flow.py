@@ -29,7 +29,7 @@ CALLS: Final = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp
 """Primitives that run one program as it is."""
 FOREIGN: Final = ("/jax/_src/", "/jaxtyping/", "/contextlib.py", "/functools.py")
 """Files of jax, jaxtyping and Python, for which no reader of a kernel looks."""
-FRAMES: Final = 2
+FRAMES: Final = 3
 NAMELESS: Final = ("<locals>", "<lambda>", "_")
 
 

@@ -39,7 +39,7 @@ class _Watch:
     lines: set[tuple[str, int]] = field(factory=set)
     inside: dict[str, bool] = field(factory=dict)
 
-    def call(self, frame: FrameType, event: str, _argument: Any) -> Any:
+    def call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
         """Begin to watch a function, if it is in the folder of the kernel."""
         name = frame.f_code.co_filename
         if name not in self.inside:
@@ -64,7 +64,7 @@ class _Watch:
 def _executable(code: CodeType) -> Iterator[int]:
     """The lines of a function but for that of its name."""
     for _, line in dis.findlinestarts(code):
-        if line is not None and line != code.co_firstlineno:
+        if line != code.co_firstlineno:
             yield line
 
 

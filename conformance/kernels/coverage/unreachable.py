@@ -16,43 +16,52 @@ from conformance.kernels.coverage.sites import Outcome
 if TYPE_CHECKING:
     from impl.attention.tpu.shape import Shape
 
+PLACE: Final = re.compile(r"(?P<chain>[^\[]*?)(?: \[(?P<scope>[^\]]*)\])?")
+"""The functions of a site, the innermost first, and its scope."""
 LINE: Final = re.compile(r" \([^)]*\)")
 """File and line of a function."""
-POWER: Final = re.compile(r"\[(\d+)\]$")
 
 
 @frozen
 class Reason:
     """Why some outcomes cannot be reached. why: in words.
 
-    where: a pattern of the functions and the scope of a site. what: of the outcome. holds: for the
-    sizes of a call, and the power of two that the scope names, 0 if none.
+    where: a pattern of the innermost functions of a site. what: of the beginning of the outcome.
+    holds: for the sizes of a call, and the power of two that the scope names, 0 if none. scope: a
+    pattern of it. looped: whether a loop is around the site; None if that does not matter.
     """
 
     why: str
     where: str
     what: str
     holds: "Callable[[Shape, int], bool]" = lambda _shape, _power: True
+    scope: str = r"\d*"
     looped: bool | None = None
 
     def names(self, outcome: Outcome) -> bool:
         """Whether it is of this outcome."""
-        fits = self.looped is None or self.looped == outcome.site.looped
-        place = _place(outcome)
-        return bool(fits and re.fullmatch(self.where, place) and re.match(self.what, outcome.what))
+        chain, scope = _place(outcome)
+        return bool(
+            self.looped in (None, outcome.site.looped)
+            and re.match(rf"(?:{self.where})(?: < |$)", chain)
+            and re.fullmatch(self.scope, scope)
+            and re.match(self.what, outcome.what)
+        )
 
 
-def _place(outcome: Outcome) -> str:
-    """The functions and the scope of its site, without files and lines."""
-    return LINE.sub("", outcome.site.where)
+def _place(outcome: Outcome) -> tuple[str, str]:
+    """The functions of its site without files and lines, and its scope."""
+    found = PLACE.fullmatch(outcome.site.where)
+    assert found is not None
+    return LINE.sub("", found["chain"]), found["scope"] or ""
 
 
 def why(outcome: Outcome, shape: "Shape | None") -> str | None:
     """Why our kernel cannot do this in a call of this shape; None if it can, or is another's."""
     if shape is None:
         return None
-    power = POWER.search(outcome.site.where)
-    number = int(power[1]) if power else 0
+    _, scope = _place(outcome)
+    number = int(scope) if scope.isdigit() else 0
     for reason in REASONS:
         if reason.names(outcome) and reason.holds(shape, number):
             return reason.why
@@ -103,28 +112,33 @@ def _blended(shape: "Shape") -> int:
 REASONS: Final = (
     Reason(
         "the first fetch of a call begins a block of queries",
-        r"_start_pages",
+        r"_start_pages( < _start_pages.*)?$",
         "not taken",
         looped=False,
     ),
-    Reason("a decoded sequence has one row of q", r"in_powers < _store \[1\]", "not taken"),
+    Reason(
+        "a decoded sequence has one row of q",
+        r"in_powers < _store < _decode",
+        "not taken",
+        scope="1",
+    ),
     Reason("there are two cores at most", r"_first < run", "several passes"),
     Reason(
         "a call has fewer new cells than this part of a copy",
-        r"in_powers < _start_fresh \[\d+\]",
+        r"in_powers < _start_fresh",
         "taken",
         lambda shape, power: power > shape.tokens,
     ),
     Reason(
         "the first block sees no more new cells than it has queries",
-        r"in_powers < _start_fresh \[\d+\]",
+        r"in_powers < _start_fresh",
         "taken",
         lambda shape, power: power > shape.blocks.q_rows,
         looped=False,
     ),
     Reason(
         "a call has fewer new cells than these blocks",
-        r"in_powers < (blocks|wait_for_blocks) \[\d+\]",
+        r"in_powers < (blocks|wait_for_blocks)",
         "taken",
         lambda shape, power: power * shape.block > shape.tokens,
     ),
@@ -136,33 +150,37 @@ REASONS: Final = (
     ),
     Reason(
         "a fetch has fewer cells than a group of steps, or a query sees fewer",
-        r"absorb < _decode \[whole\]",
+        r"absorb < _decode",
         "(one|several) pass",
         lambda shape, _power: min(_decoded(shape), shape.fetch_cells) < _group(shape),
+        scope="whole",
     ),
     Reason(
         "a fetch has fewer cells than two groups of steps, or a query sees fewer",
-        r"absorb < _decode \[whole\]",
+        r"absorb < _decode",
         "several pass",
         lambda shape, _power: min(_decoded(shape), shape.fetch_cells) < 2 * _group(shape),
+        scope="whole",
     ),
     Reason(
         "a call has fewer queries than this part of a copy",
-        r"in_powers < (_start_queries|_wait_rows|_store) \[\d+\]",
+        r"in_powers < (_start_queries|_wait_rows|_store)",
         "taken",
         lambda shape, power: power > shape.tokens,
     ),
     Reason(
         "so few pages of a fetch are seen that none are started together",
-        r"_start_pages < .* \[together\]|_start_pages \[together\]",
+        r"_start_pages",
         "(one|several) pass",
         lambda shape, _power: _pages(shape) < _together(),
+        scope="together",
     ),
     Reason(
         "so few pages of a fetch are seen that they are started together once",
-        r"_start_pages < .* \[together\]|_start_pages \[together\]",
+        r"_start_pages",
         "several pass",
         lambda shape, _power: _pages(shape) < 2 * _together(),
+        scope="together",
     ),
     Reason("a call has a token", r"_kernel", "no pass"),
     Reason(
