@@ -397,6 +397,8 @@ class Trial:
         ratio, said = right.ratio(out, rows=case.rows), [*answer.said, *pool]
         if ratio > 1.0:
             said.append(self._kind(case))
+        if self.job.is_ours and (answer.out[case.rows :] != 0.0).any():
+            said.append("rows_of_nobody")
         if self.job.twin is not None and not said:
             said = self._differs(case, out, right.bound, twin=self.job.twin)
         return said, (ratio, right.looseness(out, rows=case.rows))
@@ -527,7 +529,11 @@ def _chosen(trial: Trial, drawing: _Drawing, units: set[int]) -> list[Batch]:
         return trial.follow(trial.allowed(batch))
 
     found: list[Batch] = []
-    drawing(lambda batch: found.append(batch), count=search.DRAWN, shrink=False)
+
+    def take(batch: Batch) -> None:
+        found.append(batch)
+
+    drawing(take, count=search.DRAWN, shrink=False)
     every = search.candidates(found, follow)
     sizes, seed = trial.job.shape, trial.job.seed
     every = search.changed(sizes, every, follow, units=sorted(units), seed=seed, done=trial.has_all)
