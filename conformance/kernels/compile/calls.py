@@ -11,7 +11,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from conformance.kernels.compile.grid import Cell, Heads, cells
+from conformance.kernels.compile.grid import BITS, Cell, Heads, cells
 
 KV_LENS: Final = (64, 512, 1024, 2047, 2048, 4096, 8192, 32768)
 QUERIES: Final = (2, 4, 8)
@@ -157,3 +157,18 @@ def many_cells() -> tuple[Cell, ...]:
     """A grid point for each chip, for a batch of many sequences."""
     every = cells((HEAD,), chips=CHIPS, page_sizes=PAGE_SIZES[-1:])
     return tuple(evolve(cell, tokens=MANY, seqs=MANY, positions=POSITIONS) for cell in every)
+
+
+def results(cell: Cell, call: Call) -> int:
+    """Bytes of the results of a call."""
+    return call.queries * cell.heads.q * cell.heads.dim * BITS[cell.q] // 8
+
+
+def needed(cell: Cell, call: Call) -> int:
+    """Bytes that any kernel must move: visible K and V once, queries and results."""
+    return call.cells * cell.kv_bytes + 2 * results(cell, call)
+
+
+def operations(cell: Cell, call: Call) -> int:
+    """Operations of both products, of visible pairs alone."""
+    return 4 * call.pairs * cell.heads.q * cell.heads.dim

@@ -5,16 +5,16 @@ it runs on. Other programs of the call, which XLA makes of what is around the ke
 not counted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from conformance.kernels.compile import copies, operands, program, simulate
+from conformance.kernels.compile import calls, copies, operands, program, simulate
 from conformance.kernels.compile.calls import Call
 from conformance.kernels.compile.cost import Cost
-from conformance.kernels.compile.grid import BITS, Cell
+from conformance.kernels.compile.grid import Cell
 from conformance.kernels.compile.peaks import PEAKS
 from conformance.kernels.compile.program import NotUnderstood
 
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 def of_calls(
-    traced: Any, cell: Cell, calls: Sequence[Call], schedules: Sequence[Path], *, cores: int
+    traced: Any, cell: Cell, asked: Sequence[Call], schedules: Sequence[Path], *, cores: int
 ) -> Iterator[Cost]:
     """The cost of each call. traced: the program, for the operands of its kernels.
 
@@ -32,7 +32,7 @@ def of_calls(
     kernel runs.
     """
     known: dict[Path, simulate.Executable] = {}
-    for call in calls:
+    for call in asked:
         try:
             yield _cost(traced, cell, call, schedules, cores, known)
         except NotUnderstood as error:
@@ -89,7 +89,7 @@ def _answered(done: simulate.Executable, runs: Sequence[simulate.Run]) -> int | 
 
 def _check(cell: Cell, call: Call, *, moved: int, answered: Sequence[int | None]) -> None:
     """A call that moves less than it must was not followed. Raises NotUnderstood."""
-    answer = results(cell, call)
+    answer = calls.results(cell, call)
     visible = call.cells * cell.kv_bytes
     written = sum(filter(None, answered))
     if None not in answered and written < answer:
@@ -136,18 +136,3 @@ def arguments(cell: Cell, call: Call) -> list[Array | None]:
     ends = np.concatenate([[0], np.cumsum(queries)]).astype(np.int32)
     given: list[Array | None] = [None, None, kv_lens, table, ends]
     return [*given, np.array([len(call.lens)], np.int32)]
-
-
-def results(cell: Cell, call: Call) -> int:
-    """Bytes of the results of a call."""
-    return call.queries * cell.heads.q * cell.heads.dim * BITS[cell.q] // 8
-
-
-def needed(cell: Cell, call: Call) -> int:
-    """Bytes that any kernel must move: visible K and V once, queries and results."""
-    return call.cells * cell.kv_bytes + 2 * results(cell, call)
-
-
-def named(costs: Sequence[Cost]) -> Mapping[str, Cost]:
-    """Costs by the name of their call."""
-    return {cost.call: cost for cost in costs}
