@@ -113,7 +113,7 @@ def _alike(some: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 def _entry(records: Records, those: Sequence[Cell], call: calls.Call, value: Value) -> str:
     """The figures of all kernels; nothing if no grid point serves the call."""
-    serving = [cell for cell in those if call in calls.of(cell)]
+    serving = [cell for cell in those if call in costs.served(cell)]
     return " / ".join(
         _told(records[kernel].get(cell), value) for cell in serving for kernel in ORDER
     )

@@ -6,6 +6,7 @@ XLA runs around the kernel is not in them.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,12 @@ EXPLAINED: Final = (
     "call takes less. Shares are of what is needed: K and V of visible cells once, queries and "
     "results, or the operations of visible pairs. What XLA runs around the kernel is not counted"
 )
+
+
+@cache
+def served(cell: Cell) -> tuple[Call, ...]:
+    """The calls that the program of a grid point serves."""
+    return calls.of(cell)
 
 
 def cost_of(record: Compiled, call: Call) -> Cost | None:
@@ -129,7 +136,7 @@ def model(record: Compiled) -> Model | None:
 
 def decoded(cell: Cell) -> list[Call]:
     """The calls of a grid point in which every sequence has one query."""
-    return [call for call in calls.of(cell) if all(some == 1 for some, _ in call.lens)]
+    return [call for call in served(cell) if all(some == 1 for some, _ in call.lens)]
 
 
 def _fitted(
