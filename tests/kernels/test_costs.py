@@ -165,10 +165,12 @@ def test_a_target_of_a_call_is_met_missed_or_open(row: Row, cell: Cell, aim: Any
     }
 
     def judged(change: Compiled | None, *, of: str) -> tuple[bool, bool]:
-        held = {**every, of: {**every[of], cell: change}}
+        held = {kernel: {**of_kernel} for kernel, of_kernel in every.items()}
         if change is None:
             del held[of][cell]
-        found = row.judged(held)  # type: ignore[arg-type]
+        else:
+            held[of][cell] = change
+        found = row.judged(held)
         where = f", {aim.label}:"
         return any(where in one for one in found.missed), any(where in one for one in found.open)
 
