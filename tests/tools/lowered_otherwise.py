@@ -75,7 +75,7 @@ def main(entry: str, point: str, result: str) -> None:
     q_heads, kv_heads, dim = one["heads"]
     chip, page_size, tokens, seqs = one["chip"], one["page_size"], one["tokens"], one["seqs"]
     target = topologies.get_topology_desc(PEAKS[chip].topology, **PEAKS[chip].settings)
-    placed = jax.sharding.SingleDeviceSharding(target.devices[0])  # type: ignore[no-untyped-call]
+    placed = jax.sharding.SingleDeviceSharding(target.devices[0])
 
     def array(*shape: int, dtype: str) -> Any:
         kind = jnp.dtype(dtype)
