@@ -54,6 +54,18 @@ def section(records: Records) -> Iterator[str]:
     )
     yield _table(records, "what", _of_batches(), _batches())
     yield from _models(records)
+    yield "### Not counted"
+    yield "\n".join(_around(records))
+
+
+def _around(records: Records) -> Iterator[str]:
+    """The programs that XLA runs around each kernel, by kind."""
+    yield "Programs of XLA around each kernel, of any of these grid points, by kind:"
+    yield ""
+    for kernel in ORDER:
+        every = {name for record in records[kernel].values() for name in record.around}
+        kinds = sorted({name.partition(".")[0] for name in every})
+        yield f"- {KERNELS[kernel]}: {', '.join(kinds) or 'none are known'}."
 
 
 def _decoding(*, late: bool = False) -> list[Column]:

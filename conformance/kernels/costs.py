@@ -7,7 +7,7 @@ XLA runs around the kernel is not in them.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import evolve, frozen
@@ -20,7 +20,7 @@ from conformance.kernels.compile.outcome import Compiled
 from conformance.kernels.compile.peaks import PEAKS
 
 STEPS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
-"""Cells of a step of the rest of a sequence, of which a model takes what fits."""
+"""Cells of a step of the rest of a sequence, of which a model takes what fits; or a whole block."""
 EXPLAINED: Final = (
     "The time of a call is that of the bundles that it issues, one a cycle, and of its waits for "
     "copies, which main memory serves in order at the published bandwidth and without latency: no "
@@ -130,8 +130,9 @@ def model(record: Compiled) -> Model | None:
         return None
     block = record.decode.cells
     issued = {name: cost.issued for name, cost in known.items() if cost is not None}
-    every = [_fitted(record.cell, batches, issued, block, step) for step in STEPS if step <= block]
-    return min(every, key=lambda one: one.error, default=None)
+    steps = [*(step for step in STEPS if step < block), block]
+    every = [_fitted(record.cell, batches, issued, block, step) for step in steps]
+    return min(every, key=lambda one: (round(one.error, 4), -one.step))
 
 
 def decoded(cell: Cell) -> list[Call]:
@@ -147,14 +148,29 @@ def _fitted(
     fitted = [call for call in batches if call.name not in drawn]
     counts = np.array([parts(cell, call, block=block, step=step) for call in fitted], float)
     bundles = np.array([issued[call.name] for call in fitted])
-    each = np.linalg.lstsq(counts / bundles[:, None], np.ones(len(fitted)), rcond=None)[0]
-    found = Model(block=block, step=step, each=tuple(map(float, each)))
+    each = _least_squares(counts / bundles[:, None], is_stepless=step == block)
+    found = Model(block=block, step=step, each=each)
 
     def error(some: Sequence[Call]) -> float:
         return max(abs(found.bundles(cell, call) / issued[call.name] - 1) for call in some)
 
     held = [call for call in batches if call.name in drawn]
     return evolve(found, error=error(fitted), held=error(held))
+
+
+def _least_squares(shares: np.ndarray[Any, Any], *, is_stepless: bool) -> tuple[float, ...]:
+    """Factors of which none is negative, with the least squares of relative errors.
+
+    is_stepless: whether a rest has one step, so that both are counted alike.
+    """
+    known = list(range(len(PARTS) - is_stepless))
+    while True:
+        found = np.linalg.lstsq(shares[:, known], np.ones(len(shares)), rcond=None)[0]
+        if found.min() >= 0:
+            break
+        del known[int(found.argmin())]
+    each = dict(zip(known, map(float, found), strict=True))
+    return tuple(each.get(part, 0.0) for part in range(len(PARTS)))
 
 
 def costed() -> tuple[Cell, ...]:

@@ -117,6 +117,21 @@ def test_the_model_finds_what_was_planted(step: int) -> None:
     assert found.held == pytest.approx(0.0, abs=1e-6)
 
 
+def test_a_model_has_no_negative_part() -> None:
+    """Where a rest is one step, both are one part; a part that would be negative is none."""
+    whole = planted(CELL, 2048)
+    less = [evolve(cost, issued=cost.issued - 340) for cost in whole.costs]
+    merged, cheap = costs.model(whole), costs.model(evolve(whole, costs=tuple(less)))
+
+    assert merged is not None
+    assert cheap is not None
+    assert 2048 == merged.step
+    expected = (*FACTORS[:4], FACTORS[4] + FACTORS[5], 0.0)
+    assert merged.each == pytest.approx(expected, rel=1e-3)
+    assert 0.0 == min(cheap.each)
+    assert cheap.error > 0.01
+
+
 @pytest.mark.parametrize("name", [calls.decoding(512).name, calls.drawn(1).name])
 def test_a_batch_that_does_not_fit_the_model_is_noticed(name: str) -> None:
     """The error of batches that are fitted, and of drawn ones, is that of the worst."""
@@ -193,7 +208,10 @@ def test_the_page_has_every_kernel_in_an_entry() -> None:
     """An entry has our figure, that of v3 and of jax's, or why there is none."""
     many = calls.many_cells()
     held = {
-        "tpu": {CELL: planted(CELL, 256), many[2]: record(many[2])},
+        "tpu": {
+            CELL: evolve(planted(CELL, 256), around=("pad.2", "pad.3", "copy.1")),
+            many[2]: record(many[2]),
+        },
         "tpu-inference": {CELL: evolve(record(CELL), costs=())},
         "jax": {CELL: evolve(record(CELL), verdict="fails")},
     }
@@ -207,6 +225,7 @@ def test_the_page_has_every_kernel_in_an_entry() -> None:
     assert f"| {time:.0f} / . / . |" in text
     assert "| ours, 32x8x128 bfloat16, v6e, page 128 | 2,048, 256 | 240 | " in text
     assert "tpu-inference v3, 32x8x128" not in text
+    assert "- ours: copy, pad.\n- tpu-inference v3: none are known." in text
     assert not any("v5e" in one for one in text.splitlines() if one.startswith("| 32x8x128"))
 
 
