@@ -20,6 +20,8 @@ LEFT_OUT: Final = (
     "64, is not called."
 )
 
+OF_LOOPS: Final = f"In the lines of inner loops {ASSUMPTIONS}"
+
 
 def table(records: Records) -> list[list[str]]:
     """Lines of the table, the head first."""
@@ -43,7 +45,7 @@ def text(records: Records) -> str:
             f"  {title:<18} {figure}" for title, figure in zip(head[1:4], line[1:4], strict=True)
         ]
         parts.append("\n".join([line[0], *told, f"  {head[4]:<18} {line[4]}: {line[5]}"]))
-    return "\n".join([*parts, ASSUMPTIONS])
+    return "\n".join([*parts, OF_LOOPS])
 
 
 def page(records: Records, *, date: str) -> str:
@@ -54,7 +56,7 @@ def page(records: Records, *, date: str) -> str:
         "# Three kernels through the same compilers",
         f"Written by `kvspec compare --write` on {date}. {_measured(records)}",
         "\n".join(lines),
-        f"{ASSUMPTIONS[0].upper()}{ASSUMPTIONS[1:]}.",
+        f"{OF_LOOPS}.",
         LEFT_OUT,
         *cost_page.section(records),
         "## What does not compile",

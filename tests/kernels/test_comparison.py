@@ -183,7 +183,7 @@ def test_the_page_names_what_does_not_compile_and_why() -> None:
     assert 2 == page.count("limit 16 MiB. 32x8x128 bfloat16, 32,768 positions: v6e/128 v6e/16")
     assert 2 == page.count("; 32x8x128 bfloat16: v6e/128 v6e/64")
     assert 2 == page.count("; 32x8x128 bfloat16, 2,048 tokens: v6e/128;")
-    assert "Ceilings ignore how long copies take" in page
+    assert "In the lines of inner loops ceilings ignore how long copies take" in page
     assert "with jax 0.10, libtpu 1" in page
     assert "| missed |" in page
 
