@@ -49,20 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, report: Report) -> Verdict:
     """Compile the missing grid points of the table, and compare our kernel with the targets."""
-    from conformance.kernels import comparison, comparison_page
+    from conformance.kernels import comparison_page
+    from conformance.kernels.comparison_row import KERNELS
     from conformance.kernels.compile import table
 
     report.skip("whether their answers are right", why="kvspec kernel checks each")
     report.skip("bandwidth, latency, overlap", why="there is no TPU here: shares are ceilings")
-    records: dict[str, dict[Cell, Compiled]] = {kernel: {} for kernel in comparison.KERNELS}
+    records: dict[str, dict[Cell, Compiled]] = {kernel: {} for kernel in KERNELS}
     path, unwritten = Path(arguments.results), None
     try:
-        for kernel in comparison.KERNELS:
+        for kernel in KERNELS:
             _fill(records[kernel], kernel, path, report, compiling=not arguments.kept)
     finally:
         every = [record for held in records.values() for record in held.values()]
         lines = comparison_page.table(records)[1:]
-        keys = ("what", *comparison.KERNELS, "target", "state")
+        keys = ("what", *KERNELS, "target", "state")
         report.count(
             targets=table.targets(every),
             table=[dict(zip(keys, line, strict=True)) for line in lines],
@@ -117,6 +118,7 @@ def _absent(kernel: str) -> str | None:
 def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
     """Record each missed target; return whether anything is undecided."""
     from conformance.kernels import comparison
+    from conformance.kernels.comparison_row import KERNELS
 
     open_ends = False
     for row in comparison.rows():
@@ -124,7 +126,7 @@ def _judge(records: "dict[str, dict[Cell, Compiled]]", report: Report) -> bool:
         for text in judged.missed:
             report.fail(f"{row.what}: {text}")
         open_ends |= bool(judged.open)
-    for kernel, title in comparison.KERNELS.items():
+    for kernel, title in KERNELS.items():
         absent = [cell for cell in comparison.cells() if cell not in records[kernel]]
         if absent:
             open_ends = True

@@ -3,29 +3,24 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.kernels.comparison import (
-    KERNELS,
-    OURS,
-    Records,
-    Row,
-    cells,
-    lost,
-    name,
-    rows,
-    tokens_of,
-)
+from conformance.kernels import cost_page
+from conformance.kernels.comparison import cells, lost, rows
+from conformance.kernels.comparison_row import KERNELS, OURS, Records, Row, name, sizes_of
 from conformance.kernels.compile.outcome import Compiled
 from conformance.kernels.compile.peaks import ASSUMPTIONS
 
 LEFT_OUT: Final = (
     "OK means that the compiler of the chip accepts the kernel with the block sizes that the "
-    "kernel chooses itself. Cycles are those of the inner loop over KV, as the compiler schedules "
-    "it. For tpu-inference the kernels are counted, and not the surrounding work: its pool has "
-    "another layout, and it takes the new K and V as operands and appends them, which ours does "
-    "not do here. It receives the name of the chip; its programs for decoding and for mixed "
-    "batches are compiled together, as it calls them. The second kernel of the package, for a "
-    "head_dim of 64, is not called."
+    "kernel chooses itself. The first lines have whole calls, the last ones the inner loop over KV "
+    "alone, as the compiler schedules it. For tpu-inference the kernels are counted, and not the "
+    "surrounding work: its pool has another layout. It takes the new K and V as operands and "
+    "appends them, and that is in its whole calls; ours does not do it here. It receives the name "
+    "of the chip; its programs for decoding and for mixed batches are compiled together, as it "
+    "calls them, and both are in a whole call. The second kernel of the package, for a head_dim of "
+    "64, is not called."
 )
+
+OF_LOOPS: Final = f"In the lines of inner loops {ASSUMPTIONS}"
 
 
 def table(records: Records) -> list[list[str]]:
@@ -50,7 +45,7 @@ def text(records: Records) -> str:
             f"  {title:<18} {figure}" for title, figure in zip(head[1:4], line[1:4], strict=True)
         ]
         parts.append("\n".join([line[0], *told, f"  {head[4]:<18} {line[4]}: {line[5]}"]))
-    return "\n".join([*parts, ASSUMPTIONS])
+    return "\n".join([*parts, OF_LOOPS])
 
 
 def page(records: Records, *, date: str) -> str:
@@ -61,8 +56,9 @@ def page(records: Records, *, date: str) -> str:
         "# Three kernels through the same compilers",
         f"Written by `kvspec compare --write` on {date}. {_measured(records)}",
         "\n".join(lines),
-        f"{ASSUMPTIONS[0].upper()}{ASSUMPTIONS[1:]}.",
+        f"{OF_LOOPS}.",
         LEFT_OUT,
+        *cost_page.section(records),
         "## What does not compile",
         *_losses(records),
     ]
@@ -111,6 +107,6 @@ def _together(some: Sequence[Compiled]) -> str:
     """All grid points: chips and page sizes beside their common part."""
     found: dict[str, list[str]] = {}
     for cell in (record.cell for record in some):
-        shape = f"{cell.heads} {cell.kv}{tokens_of(cell)}"
+        shape = f"{cell.heads} {cell.kv}{sizes_of(cell)}"
         found.setdefault(shape, []).append(f"{cell.chip}/{cell.page_size}")
     return "; ".join(f"{shape}: {' '.join(places)}" for shape, places in found.items())

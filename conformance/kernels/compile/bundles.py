@@ -102,6 +102,11 @@ def parse(text: str) -> Schedule:
     return Schedule(count, loops)
 
 
+def delay(text: str) -> int:
+    """Delay slots of the jumps of a schedule. Raises ValueError for any other text."""
+    return _read(text).delay()
+
+
 def _read(text: str) -> _Text:
     labels: list[int] = []
     jumps: list[tuple[int, int]] = []

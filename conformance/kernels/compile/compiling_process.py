@@ -14,16 +14,17 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Final, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, Unpack
 
 import jax
 import numpy as np
 from jax.experimental import topologies
 
 from conformance.kernels import kernel_under_test
-from conformance.kernels.compile import known_kernels
+from conformance.kernels.compile import costs, known_kernels
+from conformance.kernels.compile.cost import CostData
 from conformance.kernels.compile.grid import BITS, Cell
-from conformance.kernels.compile.job import BadInput, Found, Job
+from conformance.kernels.compile.job import SCHEDULES, BadInput, Found, Job
 from conformance.kernels.compile.peaks import PEAKS
 from conformance.kernels.compile.reasons import explain, short
 from conformance.kernels.compile.traced import Reference, cores, references
@@ -58,11 +59,7 @@ def work(job: Job) -> Found:
 
     tell()
     try:
-        under_test = (
-            kernel_under_test.find_appending(job.kernel)
-            if job.cell.append
-            else kernel_under_test.find(job.kernel)
-        )
+        under_test = _under_test(job)
     except InvalidInput as error:
         known = BadInput(
             name=error.name, seen=str(error.seen), allowed=error.allowed, remedy=error.remedy
@@ -81,7 +78,7 @@ def work(job: Job) -> Found:
     started = time.perf_counter()
     try:
         with _asked_for_devices(told):
-            asked = _compile(job, under_test, target.devices[0], given, tell)
+            traced, asked = _compile(job, under_test, target.devices[0], given, tell)
     except InvalidInput as error:
         end(verdict="refused", reason=short(str(error)), cause=error.name)
     except Exception as error:
@@ -97,7 +94,27 @@ def work(job: Job) -> Found:
         else:
             end(verdict="fails", reason=wrong, cause="copy")
         tell(sizes=known_kernels.sizes(job.kernel, job.cell, given, asked))
+        _simulate(job, traced, found, tell)
     return found
+
+
+def _under_test(job: Job) -> kernel_under_test.Subject | None:
+    """The function of a job; None if it takes no new cells and should. Raises InvalidInput."""
+    if job.cell.append:
+        return kernel_under_test.find_appending(job.kernel)
+    return kernel_under_test.find(job.kernel)
+
+
+def _simulate(job: Job, traced: Any, found: Found, tell: Tell) -> None:
+    """Record what the calls cost that the compiled program serves."""
+    if not job.calls or found["verdict"] != "ok":
+        return
+    schedules = sorted(Path(job.dump).glob(SCHEDULES))
+    tell(around=list(costs.around(traced, schedules)))
+    done = list[CostData]()
+    for cost in costs.of_calls(traced, job.cell, job.calls, schedules, cores=found["cores"]):
+        done.append(cost.as_dict())
+        tell(costs=done)
 
 
 def _compile(
@@ -106,10 +123,10 @@ def _compile(
     device: jax.Device,
     given: Mapping[str, int],
     tell: Tell,
-) -> list[list[int]]:
+) -> tuple[Any, list[list[int]]]:
     """Trace, lower and compile; the chip is in the mesh, where kernels may look it up.
 
-    Returns the shapes that the kernel requested in vector memory.
+    Returns the traced program, and the shapes that the kernel requested in vector memory.
     """
     cell = job.cell
     mesh = jax.sharding.Mesh(np.array([device]), ("x",))
@@ -144,7 +161,7 @@ def _compile(
                 temporary=memory.temp_size_in_bytes,
                 aliased=memory.alias_size_in_bytes,
             )
-    return scratch(declared)
+    return program.jaxpr, scratch(declared)
 
 
 def copies(found: Found, *, append: bool) -> str | None:

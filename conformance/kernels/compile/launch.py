@@ -18,9 +18,10 @@ from attrs import evolve
 
 from conformance.kernels import kernel_under_test
 from conformance.kernels.batches import PLAIN, Options
-from conformance.kernels.compile import bundles, loops, vmem
+from conformance.kernels.compile import bundles, calls, loops, vmem
+from conformance.kernels.compile.cost import Cost
 from conformance.kernels.compile.grid import Cell
-from conformance.kernels.compile.job import Found, Job
+from conformance.kernels.compile.job import SCHEDULES, Found, Job
 from conformance.kernels.compile.outcome import NOT_ASKED, Compiled
 from conformance.kernels.compile.reasons import short
 from conformance.runtime import processes
@@ -43,7 +44,6 @@ UNCACHED: Final = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 PASSES: Final = "packed-bundles-post-ra|vmem_report"
 RESULT: Final = "result.json"
 DUMP: Final = "dump"
-SCHEDULES: Final = "*-packed-bundles-post-ra.txt"
 REPORTS: Final = "*vmem_report.html"
 SHORT: Final = {long: short for short, long in kernel_under_test.KNOWN.items()}
 """Known kernels have a short name."""
@@ -89,6 +89,8 @@ def compile_cell(
             options=options,
             given=None if given is None else dict(given),
             result=str(folder / RESULT),
+            calls=calls.of(cell) if figures else (),
+            dump=str(folder / DUMP),
         )
         found = _run(job.to_json(), folder, seconds, figures=figures)
         return read(nothing, found, folder, figures=figures)
@@ -106,7 +108,17 @@ def read(nothing: Compiled, found: Found, folder: Path, *, figures: bool = True)
         return record
     if not figures:
         return evolve(record, not_known=NOT_ASKED)
-    return _measured(record, found.get("sizes"), folder)
+    return _measured(_with_costs(record, found), found.get("sizes"), folder)
+
+
+def _with_costs(record: Compiled, found: Found) -> Compiled:
+    """The record with the costs of the calls that its program serves."""
+    known = {cost["call"]: Cost(**cost) for cost in found.get("costs", ())}
+    costs = tuple(
+        known.get(call.name, Cost(call=call.name, why="the simulation did not come to its end"))
+        for call in calls.of(record.cell)
+    )
+    return evolve(record, costs=costs, around=tuple(found.get("around", ())))
 
 
 def environment(folder: Path, *, figures: bool = True) -> dict[str, str]:

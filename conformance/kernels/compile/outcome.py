@@ -8,6 +8,7 @@ from attrs import frozen
 
 from conformance.kernels.compile import peaks
 from conformance.kernels.compile.bundles import Loop
+from conformance.kernels.compile.cost import Cost, CostData
 from conformance.kernels.compile.grid import Cell, Heads
 from conformance.kernels.compile.loops import Pass
 
@@ -84,6 +85,8 @@ class CompiledData(TypedDict):
     given: dict[str, int]
     seconds: float | None
     versions: NotRequired[dict[str, str]]
+    costs: NotRequired[list[CostData]]
+    around: NotRequired[list[str]]
 
 
 @frozen(kw_only=True)
@@ -96,7 +99,8 @@ class Compiled:
     allocates beside its arguments and results, None if our wrapper of the kernel has a part in
     them. cores: of a device, working in parallel. loops: with matrix products, in order. decode,
     prefill: the inner loops, where known; `not_known` names the others. given: arguments of the
-    kernel's own. seconds: of tracing and compiling.
+    kernel's own. seconds: of tracing and compiling. costs: of the calls that the program serves.
+    around: the names of the programs of a call beside those of the kernel, which are not counted.
     """
 
     kernel: str
@@ -118,6 +122,8 @@ class Compiled:
     given: Mapping[str, int] = NOTHING
     seconds: float | None = None
     versions: Mapping[str, str] = NO_VERSIONS
+    costs: tuple[Cost, ...] = ()
+    around: tuple[str, ...] = ()
 
     @property
     def copied(self) -> float | None:
@@ -171,6 +177,8 @@ class Compiled:
             "given": dict(self.given),
             "seconds": self.seconds,
             "versions": dict(self.versions),
+            "costs": [cost.as_dict() for cost in self.costs],
+            "around": list(self.around),
         }
 
 
@@ -196,6 +204,8 @@ def from_dict(data: CompiledData) -> Compiled:
         given=data["given"],
         seconds=data["seconds"],
         versions=data["versions"],
+        costs=tuple(Cost(**cost) for cost in data.get("costs", ())),
+        around=tuple(data.get("around", ())),
     )
 
 
