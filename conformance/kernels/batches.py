@@ -507,15 +507,25 @@ SIZES: Final = (
         kinds=("float16", "bfloat16"),
     ),
     Sizes(name="sinks", heads=(16, 2, 64), page_size=16, sinks=True),
-    # Pages smaller than the fewest cells that fill tiles.
+    # Several pages fill a tile, and one of the last shape is a row.
     Sizes(
-        name="sinks, a window, a cap, pages of two",
+        name="sinks, a window, a cap, pages of one cell",
         heads=(12, 2, 128),
-        page_size=2,
-        pages_per_seq=70,
+        page_size=1,
+        pages_per_seq=140,
+        rows=4,
         tokens=32,
         options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
         sinks=True,
+    ),
+    Sizes(
+        name="float32, one KV head, pages of one cell",
+        heads=(2, 1, 128),
+        page_size=1,
+        kinds=("float32", "float32"),
+        pages_per_seq=300,
+        rows=3,
+        tokens=5,
     ),
 )
 """The shapes that every kernel is tried with; every kernel supports the first."""
