@@ -36,7 +36,7 @@ def _named(plan: str, sizes: Sizes) -> Own:
     small: two groups of steps in a fetch, so that each loop may go on. short fetches: a prompt may
     fill several. two cores: a chip whose devices have two. usual: the sizes that are planned.
     widening: those of a chip whose matrix unit multiplies no 8-bit numbers, so that they are
-    widened, and -0 is kept.
+    widened, and -0 is kept. tall tiles: a chip whose tiles of 16-bit numbers have 16 rows.
     """
     from impl.attention.tpu.shape import Blocks, even
 
@@ -51,7 +51,8 @@ def _named(plan: str, sizes: Sizes) -> Own:
         q_rows=16,
         prefill_cells=128,
     )
-    return {"blocks": small, "chip": "v5p"} if plan == "two cores" else {"blocks": small}
+    chips = {"two cores": "v5p", "tall tiles": "7x"}
+    return {"blocks": small, "chip": chips[plan]} if plan in chips else {"blocks": small}
 
 
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:

@@ -40,7 +40,7 @@ MANY: Final = SIZES[9].name
 ONES: Final = "pages of one cell"
 TWELVE: Final = "float16 queries, pages of 12"
 SINKS: Final = "sinks"
-TWOS: Final = "sinks, a window, a cap, pages of two"
+ONES_CAPPED: Final = "sinks, a window, a cap, pages of one cell"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -797,7 +797,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         Shape,
         "block",
         lambda _right: vars(Shape)["unit"],
-        sizes=TWOS,
+        sizes=ONES_CAPPED,
         append=True,
     ),
     "decoding scales the sink": Mutant(
@@ -807,7 +807,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "scaled twice", prefill, "with_sink", _sink(_scaled), sizes=SINKS
     ),
     "decoding caps the sink": Mutant(
-        "a cap that is of scores alone", decode, "with_sink", _sink(_capped), sizes=TWOS
+        "a cap that is of scores alone", decode, "with_sink", _sink(_capped), sizes=ONES_CAPPED
     ),
     "decoding takes the sink beside raw scores": Mutant(
         "scale forgotten", decode, "with_sink", _beside_raw_scores, sizes=SINKS

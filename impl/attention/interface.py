@@ -28,9 +28,8 @@ def check_options(
     for name, value in {"sliding_window": sliding_window, **blocks}.items():
         allowed = "an integer, 1 or more" + (", or None" if name in OPTIONAL else "")
         fits = (type(value) is int and value >= 1) or (value is None and name in OPTIONAL)
-        require(
-            name, value, allowed, holds=fits, remedy=f"Leave {name} out if you want none of it."
-        )
+        remedy = f"Give another number, or leave {name} out."
+        require(name, value, allowed, holds=fits, remedy=remedy)
     fits = soft_cap is None or soft_cap > 0
     remedy = "Leave soft_cap out if scores are not capped."
     require("soft_cap", soft_cap, "above 0, or None", holds=fits, remedy=remedy)
@@ -70,7 +69,7 @@ def check_shapes(
     """
     remedy = "Give one row for each token, with its heads: q.reshape(tokens, q_heads, head_dim)."
     require("q", q.shape, "[T, q_heads, head_dim]", holds=q.ndim == 3, remedy=remedy)
-    every, remedy = q.shape + kv_pages.shape, "Pad q with a token, or leave the call out."
+    every, remedy = q.shape + kv_pages.shape, "Pad what is empty, or leave the call out."
     seen = q.shape, kv_pages.shape
     require("q", seen, "no empty axis", holds=0 not in every, remedy=remedy)
     of_rows = kv_pages.ndim == 3 and page_size is not None

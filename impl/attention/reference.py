@@ -316,9 +316,12 @@ def _with_sinks(end: _Running, sinks: Float32[Array, " H"]) -> _Running:
 
     Rescaled to the larger one of the largest score and the sink, so that nothing overflows.
     """
-    sink = sinks.reshape(1, *end.largest.shape[1:3], 1)
-    seen, largest = end.total != 0, jnp.maximum(end.largest, sink)
-    rescale = jnp.where(seen, jnp.exp(end.largest - largest), 0.0)
+    seen = end.total != 0
+    # Where nothing was seen the difference would be -inf - -inf, whose derivative is NaN.
+    score = jnp.where(seen, end.largest, 0.0)
+    sink = jnp.where(seen, sinks.reshape(1, *score.shape[1:3], 1), 0.0)
+    largest = jnp.maximum(score, sink)
+    rescale = jnp.exp(score - largest)
     total = end.total * rescale + jnp.where(seen, jnp.exp(sink - largest), 0.0)
     return _Running(largest, total, end.accumulator * rescale[..., None])
 

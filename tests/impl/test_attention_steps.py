@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from attrs import evolve
 from deep import deep_after
-from test_attention import BASE, BATCHES, READ_SHAPE, RIGHT, build, check_reads, check_values, plant
+from test_attention import (
+    BASE,
+    BATCHES,
+    READ_SHAPE,
+    RIGHT,
+    SINKS,
+    build,
+    check_reads,
+    check_values,
+    plant,
+)
 
 from conformance.numerics import oracle
 from impl.attention import reference
@@ -100,14 +110,16 @@ def test_a_block_without_a_wish_has_256_cells_or_512_small_ones(
     assert (found != evolve(shape, kv_block_pages=2 * pages).attend(case)).any()
 
 
-def test_the_derivative_by_k_and_v_is_that_of_the_oracle() -> None:
+@pytest.mark.parametrize("sinks", [None, SINKS])
+def test_the_derivative_by_k_and_v_is_that_of_the_oracle(sinks: tuple[float, ...] | None) -> None:
     """Forward derivatives agree with differences in float64, also if dead cells are NaN."""
-    case = build(BASE, MIXED)
+    shape = evolve(BASE, sinks=sinks)
+    case = build(shape, MIXED)
     change = np.random.default_rng(1).normal(size=case.kv_pages.shape)
     step = 1e-5  # differences of the oracle are then right to 1e-9: step ** 2, and 1e-16 / step
     ends = [
         oracle.ragged_paged_attention(
-            *case._replace(kv_pages=case.kv_pages.astype("f8") + sign * step * change), **BASE.math
+            *case._replace(kv_pages=case.kv_pages.astype("f8") + sign * step * change), **shape.math
         )
         for sign in (1, -1)
     ]
@@ -116,7 +128,7 @@ def test_the_derivative_by_k_and_v_is_that_of_the_oracle() -> None:
 
     def answer(kv_pages: jax.Array) -> jax.Array:
         return reference.ragged_paged_attention(
-            q, kv_pages, *rest, **BASE.math, q_block=3, kv_block_pages=1
+            q, kv_pages, *rest, **shape.math, q_block=3, kv_block_pages=1
         )
 
     _, found = jax.jvp(answer, (pool,), (jnp.asarray(change, jnp.float32),))

@@ -308,5 +308,5 @@ def test_a_kernel_that_cannot_run_is_not_replaced(weights: LlamaWeights) -> None
     asked = evolve(LLAMA, attention="tpu")
 
     pools = tuple(map(rows.of, poisoned()))
-    with pytest.raises(InvalidInput, match="page_size: saw 4"):
+    with pytest.raises(InvalidInput, match="chip: saw 'none, on cpu'"):
         run(asked, weights, pools, plan, np.zeros(WIDTH, np.int32), positions)

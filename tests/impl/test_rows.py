@@ -75,9 +75,12 @@ def test_nothing_is_lost(heads: int, head_dim: int, kind: str, page_size: int, s
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("destinations", [[5, 23, 0], [-1, 24, INVALID], [7, -24, 8], [23]])
-def test_writes_are_those_of_the_other_shape(kind: str, destinations: list[int]) -> None:
+@pytest.mark.parametrize("page_size", [8, 1])
+def test_writes_are_those_of_the_other_shape(
+    kind: str, destinations: list[int], page_size: int
+) -> None:
     """Each cell is where it belongs; a number of no cell writes nothing."""
-    pool, count = anything((3, 8, 4, 64), kind, seed=1), len(destinations)
+    pool, count = anything((24 // page_size, page_size, 4, 64), kind, seed=1), len(destinations)
     k, v = (anything((count, 2, 64), kind, seed) for seed in (2, 3))
     where = jnp.array(destinations, jnp.int32)
 
@@ -115,7 +118,8 @@ def test_the_reference_reads_and_writes_both_alike(
     pool = jnp.asarray(draws.normal(size=(9, 4, 2 * heads[1], head_dim))).astype(kind)
     lens, table = jnp.array([9, 13]), jnp.array([[3, 1, 7, 0], [2, 8, 5, 4]])
     arrays: Any = lens, table, jnp.array([0, 5, 6]), 2
-    options: Any = {"scale": 0.1, "sliding_window": 7}
+    sinks = jnp.asarray(draws.normal(size=heads[0]), jnp.float32)
+    options: Any = {"scale": 0.1, "sliding_window": 7, "sinks": sinks}
 
     of_rows: Any = partial(reference.ragged_paged_attention, **options, page_size=4)
     answer = reference.ragged_paged_attention(q, pool, *arrays, **options)

@@ -291,12 +291,12 @@ def test_a_function_of_somebody_else_is_called_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", ["reference", "tpu", "jax", TPU_INFERENCE])
 def test_settings_are_the_parameters_that_are_no_arrays(name: str) -> None:
-    """Those that are given by name, without new cells; so a traced kernel gets them as they are."""
+    """Those that are given by name, and no array; so a traced kernel gets them as they are."""
     for subject in filter(None, (find(name), find_appending(name))):
         settings = set(subject.settings)
 
-        assert settings.isdisjoint({"q", "kv_pages", "kv_lens", "keys", "values"})
-        assert set(subject.names.values()) <= settings
+        assert settings.isdisjoint({"q", "kv_pages", "kv_lens", "keys", "values", "sinks"})
+        assert set(subject.names.values()) - {"sinks"} <= settings
         assert settings.intersection(TOLD) == subject.told
         assert subject.of_rows == (name == "tpu")
 

@@ -105,7 +105,7 @@ def wrong(*_arrays: Any) -> Any:
 @pytest.mark.parametrize(
     ("kernel", "cell", "verdict", "reason"),
     [
-        ("tpu", evolve(SHARE, page_size=24), "refused", "page_size: saw 24"),
+        ("tpu", evolve(SHARE, page_size=12), "refused", "page_size: saw 12"),
         ("jax", APPENDING, "refused", "does not take keys and values"),
         (f"{__name__}:wrong", SHARE, "fails", "ValueError: no such tiling"),
         (f"{__name__}:asks_for_the_chip", SHARE, "undecided", "none ahead of time"),

@@ -13,13 +13,14 @@ PAGE_SIZES: Final = (16, 32, 64, 128, 256)
 POOL_BYTES: Final = 1 << 30
 BITS: Final = {
     "bfloat16": 16,
-    "float16": 16,
     "float8_e4m3fn": 8,
     "float8_e5m2": 8,
     "int8": 8,
     "float32": 32,
 }
 """Bytes of a number of each dtype."""
+QUERIES: Final = (*BITS, "float16")
+"""Dtypes of queries, which a pool may not have."""
 
 
 @frozen
@@ -96,7 +97,7 @@ class Cell:
         for name, seen, allowed in (
             ("chip", self.chip, CHIPS),
             ("kv", self.kv, tuple(BITS)),
-            ("q", self.q, tuple(BITS)),
+            ("q", self.q, QUERIES),
         ):
             if seen not in allowed:
                 raise InvalidInput(

@@ -30,8 +30,6 @@ from spec.vocabulary import InvalidInput
 
 SECONDS: Final = 300.0
 """How long a grid point may take before it counts as hanging."""
-KINDS: Final = tuple(kind for kind in BITS if kind != "float16")
-"""Of the pool."""
 FOLDER: Final = "KVSPEC_GATES"
 """The variable with the folder of the figures."""
 POINTS: Final = (
@@ -105,7 +103,7 @@ def drawn(count: int) -> Iterator[Cell]:
     for _ in range(count):
         heads = rng.choice((1, 2, 4, 8, 10, 16, 32, rng.randint(1, 48)))
         group = rng.choice((1, 4, 8, 16, rng.randint(1, 24)))
-        page_size, kind = 2 ** rng.randint(0, 13), rng.choice(KINDS)
+        page_size, kind = 2 ** rng.randint(0, 13), rng.choice([*BITS])
         yield Cell(
             heads=Heads(heads * group, heads, rng.choice((64, 128, 256))),
             page_size=page_size,
@@ -114,7 +112,7 @@ def drawn(count: int) -> Iterator[Cell]:
             q="float32" if kind == "float32" else "bfloat16",
             tokens=rng.choice((1, 32, 256, 4096)),
             seqs=4,
-            positions=page_size * rng.choice((1, 2, 16, 300)),
+            positions=max(16, page_size * rng.choice((1, 2, 16, 300))),
             append=bool(rng.getrandbits(1)),
         )
 
