@@ -215,6 +215,7 @@ def shape_of(
         cores=target.cores,
         byte_products=target.byte_products,
         negative_zeros=target.negative_zeros,
+        tall=target.tall,
         sinks=sinks,
         blocks=blocks or planning.UNPLANNED,
     )

@@ -44,7 +44,7 @@ UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, 
 class Chip:
     """name: its usual name. kinds: its names in jax. vmem: bytes of vector memory of a core.
 
-    cores: number of cores of one device. byte_products, negative_zeros: see `Shape`. The e4m3 of
+    cores: number of cores of one device. byte_products, negative_zeros, tall: see `Shape`. The e4m3 of
     the matrix units of v5e, v5p and v6e has another bias and, by its name, NaN in place of -0.
     """
 
@@ -54,6 +54,7 @@ class Chip:
     cores: int
     byte_products: bool = True
     negative_zeros: bool = True
+    tall: bool = False
 
     @property
     def limit(self) -> int:
@@ -68,7 +69,7 @@ CHIPS: Final = {
         Chip("v5e", ("TPU v5 lite", "TPU v5e"), 128 * MIB, 1, negative_zeros=False),
         Chip("v5p", ("TPU v5", "TPU v5p"), 64 * MIB, 2, negative_zeros=False),
         Chip("v6e", ("TPU v6 lite", "TPU v6e"), 128 * MIB, 1, negative_zeros=False),
-        Chip("7x", ("TPU7x",), 64 * MIB, 1),
+        Chip("7x", ("TPU7x",), 64 * MIB, 1, tall=True),
     )
 }
 """Sizes as the compiler reports them."""

@@ -19,14 +19,15 @@ def ceil_div(number: int, size: int) -> int:
 
 TILES: Final = {1: 32, 2: 8, 4: 8}
 """Rows of a tile in main memory, by the bytes of a number."""
+TALL: Final = 16
+"""Rows of a tile of numbers of two bytes on a chip with tall ones."""
 
 
-def alone(rows: int, size: int) -> bool:
+def alone(rows: int, size: int, tile: int) -> bool:
     """Whether so many rows can be copied alone: they fill tiles, or 32-bit words and divide one.
 
-    size: bytes of a number.
+    size: bytes of a number. tile: rows of a tile.
     """
-    tile = TILES[size]
     return rows % tile == 0 or (tile % rows == 0 and rows * size % 4 == 0)
 
 
@@ -42,12 +43,8 @@ def copied(cells: int, rows: int, size: int) -> bool:
     pool of them lies as the pool does.
     """
     part = even(cells)
-    return alone(cells * rows, size) if part == cells else part * rows % TILES[size] == 0
-
-
-def filling(rows: int, size: int) -> int:
-    """The fewest cells, of so many rows, that fill tiles: a power of two. size: see `alone`."""
-    return TILES[size] // gcd(TILES[size], rows)
+    tile = TILES[size]
+    return alone(cells * rows, size, tile) if part == cells else part * rows % tile == 0
 
 
 @frozen(kw_only=True)
@@ -75,7 +72,8 @@ class Shape:
 
     vmem: bytes of vector memory that the compiler may use. cores: parallel cores, each with its own
     buffers. byte_products: whether the matrix unit multiplies 8-bit with 16-bit numbers.
-    negative_zeros: whether it is given -0 in float8_e4m3fn. fresh: whether K and V of the queries'
+    negative_zeros: whether it is given -0 in float8_e4m3fn. tall: whether tiles of numbers of two
+    bytes have 16 rows. fresh: whether K and V of the queries'
     own tokens come as operands, and are not read from the pool. sinks: whether query heads have
     them. page_size: a power of two; a pool of other pages is one of their parts, see `even`.
     """
@@ -100,6 +98,7 @@ class Shape:
     blocks: Blocks
     byte_products: bool
     negative_zeros: bool
+    tall: bool = False
     fresh: bool = False
     sinks: bool = False
 
@@ -136,17 +135,18 @@ class Shape:
     @property
     def tile(self) -> int:
         """Rows of a tile; a copy of more rows must begin at a multiple of it."""
-        return TILES[int(jnp.dtype(self.kv_dtype).itemsize)]
+        size = int(jnp.dtype(self.kv_dtype).itemsize)
+        return TALL if self.tall and size == 2 else TILES[size]
 
     @property
     def single(self) -> bool:
         """Whether one cell can be copied alone, see `alone`."""
-        return alone(self.rows, int(jnp.dtype(self.kv_dtype).itemsize))
+        return alone(self.rows, int(jnp.dtype(self.kv_dtype).itemsize), self.tile)
 
     @property
     def unit(self) -> int:
         """The fewest cells that fill tiles: copies of several begin at a multiple of it."""
-        return filling(self.rows, int(jnp.dtype(self.kv_dtype).itemsize))
+        return self.tile // gcd(self.tile, self.rows)
 
     @property
     def block(self) -> int:
