@@ -44,8 +44,8 @@ UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, 
 class Chip:
     """name: its usual name. kinds: its names in jax. vmem: bytes of vector memory of a core.
 
-    cores: number of cores of one device. byte_products, negative_zeros, tall: see `Shape`. The e4m3 of
-    the matrix units of v5e, v5p and v6e has another bias and, by its name, NaN in place of -0.
+    cores: number of cores of one device. byte_products, negative_zeros, tall: see `Shape`. The e4m3
+    of the matrix units of v5e, v5p and v6e has another bias and, by its name, NaN in place of -0.
     """
 
     name: str

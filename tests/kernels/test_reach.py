@@ -145,7 +145,7 @@ def test_a_branch_that_depends_on_data_is_unknown() -> None:
     kind = jnp.zeros((8, 128), jnp.float32)
     traced = jax.make_jaxpr(pl.pallas_call(by_data, out_shape=jax.typeof(kind)))(kind)
 
-    with pytest.raises(Unknown, match=r"depends on data: by_data \(test_coverage.py"):
+    with pytest.raises(Unknown, match=r"depends on data: by_data \(test_reach.py"):
         Program(traced).follow([None])
 
 
@@ -229,7 +229,7 @@ def test_a_branch_that_no_batch_reaches_is_left(
     trial, _ = searched(Job(kernel="tpu", sizes=SMALL, results="/dev/null"))
 
     left = [str(one) for one in trial.left(trial.seen)]
-    assert planted == any(one.startswith("wrong (test_coverage.py") for one in left)
+    assert planted == any(one.startswith("wrong (test_reach.py") for one in left)
 
 
 def test_a_change_of_lengths_keeps_a_batch_possible() -> None:
