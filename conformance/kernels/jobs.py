@@ -9,6 +9,7 @@ from attrs import frozen
 
 from conformance.kernels.batches import SIZES, BatchData, Sizes
 from conformance.kernels.block_sizes import variants
+from conformance.kernels.coverage import lines
 from conformance.kernels.kernel_under_test import NEW_CELLS, Subject, find_appending
 from conformance.kernels.metamorphic import TWINS
 from conformance.kernels.processes import Tried
@@ -81,11 +82,19 @@ class Reached(TypedDict):
     missed: list[str]
 
 
+class Lines(TypedDict):
+    """The lines of the functions of a kernel, and those that tracing reached for no shape."""
+
+    of: int
+    missed: list[str]
+
+
 class Totals(TypedDict):
     """The numbers of the report of a run."""
 
     cases: int
     reached: list[Reached]
+    lines: Lines
     max_error_over_bound: float
     max_error_over_probable_bound: float
     shapes: dict[str, Errors]
@@ -189,6 +198,7 @@ def totals(tried: Sequence[Tried]) -> Totals:
         "reached": [
             Reached(**_place(one), **one.covered) for one in tried if one.covered is not None
         ],
+        "lines": lines_of(tried),
         **_largest(tried),
         "shapes": {
             sizes.name: _largest(those)
@@ -199,6 +209,12 @@ def totals(tried: Sequence[Tried]) -> Totals:
         "out_of_bounds": found["out_of_bounds"] if any(one.pallas for one in tried) else None,
         "findings": [describe(one) for one in tried if one.wrong],
     }
+
+
+def lines_of(tried: Sequence[Tried]) -> Lines:
+    """The lines of the kernels that were traced."""
+    of, missed = lines.missed(one for each in tried for one in each.lines)
+    return Lines(of=of, missed=missed)
 
 
 def _largest(tried: Sequence[Tried]) -> Errors:

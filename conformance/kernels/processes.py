@@ -15,6 +15,7 @@ from attrs import Factory, asdict, define, evolve, field, fields
 
 from conformance.kernels.batches import BatchData
 from conformance.kernels.compile.launch import FROM_OUTSIDE
+from conformance.kernels.coverage.lines import Reached
 from conformance.kernels.parallelism import cores
 from conformance.kernels.trials import Covered, Job, Line
 from conformance.runtime import processes
@@ -35,7 +36,7 @@ class Tried:
     kernel. ended: "passed", "finding", "hangs" or "died"; "raised", "slow", "killed" or "broken".
     looseness: the largest error of a right batch over the probabilistic bound. loose: how many are
     beyond it; loosest: the farthest. covered: what was reached of the kernel, if that is known.
-    unfollowed: why it is not.
+    unfollowed: why it is not. lines: what tracing reached of each of its kernels.
     longest, sequences: the longest context of a batch, and the most sequences of one. again:
     whether it is tried for the second time.
     """
@@ -54,6 +55,7 @@ class Tried:
     loosest: BatchData | None = None
     covered: Covered | None = None
     unfollowed: str = ""
+    lines: list[Reached] = Factory(list)
     longest: int = 0
     sequences: int = 0
     again: bool = False
@@ -106,6 +108,8 @@ class Tried:
             self.pallas = line["pallas"]
         elif "missed" in line:
             self.covered = line
+        elif "lines" in line:
+            self.lines.append(Reached.from_json(line["lines"]))
         elif "unknown" in line:
             self.unfollowed = line["unknown"]
         else:

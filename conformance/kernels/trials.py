@@ -32,6 +32,7 @@ from conformance.kernels.batches import (
 )
 from conformance.kernels.block_sizes import CRAMPED, Own, variants
 from conformance.kernels.coverage import unreachable
+from conformance.kernels.coverage.lines import LinesData
 from conformance.kernels.coverage.sites import Outcome, decides
 from conformance.kernels.kernel_under_test import APPENDING, NEW_CELLS, OURS, Subject
 
@@ -95,13 +96,20 @@ class Covered(TypedDict):
 
 
 @final
+class Lined(TypedDict):
+    """The line that has the lines of a kernel which tracing reached, see `coverage.lines`."""
+
+    lines: LinesData
+
+
+@final
 class Unfollowed(TypedDict):
     """The line that says why nothing is known of branches and loops."""
 
     unknown: str
 
 
-Line = Begun | Traced | Rated | Covered | Unfollowed | Ended
+Line = Begun | Traced | Rated | Covered | Lined | Unfollowed | Ended
 
 
 @frozen(kw_only=True)
@@ -289,17 +297,21 @@ class Trial:
     def begin_to_follow(self) -> None:
         """Compile the control flow of the kernel, if it has one that can be followed."""
         from conformance.kernels import interpret
+        from conformance.kernels.coverage import lines
         from conformance.kernels.coverage.programs import Program
         from conformance.kernels.coverage.scalars import Unknown
 
         case = self._case(self.allowed(first(self.job.shape)))
         try:
-            traced = interpret.program(
-                self.subject, case.sizes, case.given, own=self.own, new=case.new
-            )
+            with lines.watched() as watched:
+                traced = interpret.program(
+                    self.subject, case.sizes, case.given, own=self.own, new=case.new
+                )
         except Exception as error:  # of a function that is not jax's
             self.tell(Unfollowed(unknown=f"it cannot be traced: {type(error).__name__}"))
             return
+        for one in watched:
+            self.tell(Lined(lines=one.to_json()))
         try:
             flow = Program(traced)
             if not flow.sites:

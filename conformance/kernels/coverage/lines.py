@@ -5,18 +5,24 @@ A line that no job reaches belongs to a kernel that nobody has tried.
 
 import dis
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypedDict
 
 from attrs import define, field, frozen
-from jax.experimental import pallas as pl
 
-Places = Mapping[str, tuple[int, ...]]
+Places = Mapping[str, Sequence[int]]
 """Lines by the path of their file."""
+
+
+class LinesData(TypedDict):
+    """What was reached of a kernel, as plain data."""
+
+    reached: dict[str, list[int]]
+    entered: dict[str, list[int]]
 
 
 @frozen
@@ -25,6 +31,19 @@ class Reached:
 
     reached: Places
     entered: Places
+
+    def to_json(self) -> LinesData:
+        """As plain data, for `from_json`."""
+        return LinesData(reached=_listed(self.reached), entered=_listed(self.entered))
+
+    @classmethod
+    def from_json(cls, held: LinesData) -> "Reached":
+        """The inverse of `to_json`."""
+        return cls(held["reached"], held["entered"])
+
+
+def _listed(places: Places) -> dict[str, list[int]]:
+    return {name: list(lines) for name, lines in places.items()}
 
 
 @define
@@ -81,6 +100,8 @@ def watched() -> Iterator[list[Reached]]:
 
     A kernel that imported `pallas_call` by its own name before is not watched.
     """
+    from jax.experimental import pallas as pl
+
     found: list[Reached] = []
     right = pl.pallas_call
 

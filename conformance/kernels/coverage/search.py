@@ -13,8 +13,8 @@ from conformance.kernels.batches import Batch, Sizes, edges, fitting
 from conformance.kernels.coverage.programs import Followed
 from conformance.kernels.coverage.sites import Outcome, decides
 
-DRAWN: Final = 120
-CHANGED: Final = 60
+DRAWN: Final = 80
+CHANGED: Final = 40
 WORK: Final = 1_500_000
 """Scalar equations that are followed at most of either; a long row takes tens of thousands."""
 CALL: Final = 200
