@@ -609,8 +609,7 @@ SIZES: Final = (
         rows=3,
         tokens=300,
         options={"scale": 0.1, "k_scale": 0.5, "v_scale": 2.0},
-        plans=("usual", "widening"),
-        append=True,
+        plans=("usual",),
     ),
     Sizes(
         name="e5m2, wide heads, large pages",

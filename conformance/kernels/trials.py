@@ -549,7 +549,7 @@ def _chosen(trial: Trial, drawing: _Drawing, units: set[int]) -> list[Batch]:
     every = search.candidates(found, follow)
     sizes, seed = trial.job.shape, trial.job.seed
     every = search.changed(sizes, every, follow, units=sorted(units), seed=seed, done=trial.has_all)
-    return search.chosen(every, edges=trial.job.cases)
+    return search.chosen(sizes, every, follow, edges=trial.job.cases)
 
 
 def main() -> None:

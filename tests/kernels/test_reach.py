@@ -163,13 +163,18 @@ def candidate(cells: int, *names: str) -> search.Candidate:
 
 
 def test_what_is_chosen_reaches_all_that_any_reaches_and_costs_little() -> None:
-    """A long batch is left out if short ones reach the same."""
-    long = candidate(9000, "a", "b", "c")
+    """A long batch is left out if short ones reach the same, and otherwise made shorter."""
+    long = candidate(90_000, "a", "b", "c")
     short = [candidate(10, "a", "b"), candidate(20, "c"), candidate(30, "b")]
 
-    assert [one.batch for one in short[:2]] == search.chosen([long, *short], edges=3)
-    assert [long.batch] == search.chosen([long, short[2]], edges=3)[:1]
-    assert [] == search.chosen([], edges=3)
+    def follow(batch: Batch) -> Followed:
+        ((_, cells),) = batch.lens
+        return Followed(outcomes(*("abc" if cells > 1000 else "")), work=1)
+
+    chosen = partial(search.chosen, evolve(SIZES[0], pages_per_seq=9000), follow=follow, edges=3)
+    assert [one.batch for one in short[:2]] == chosen([long, *short])
+    assert [((1, 11250),)] == [batch.lens for batch in chosen([long, short[2]])]
+    assert [] == chosen([])
 
 
 def searched(job: Job) -> tuple[Trial, list[Batch]]:

@@ -3,7 +3,7 @@
 Following a batch takes milliseconds and judging it a second, so many are followed and few judged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final
 
@@ -17,10 +17,10 @@ DRAWN: Final = 80
 CHANGED: Final = 40
 WORK: Final = 1_500_000
 """Scalar equations that are followed at most of either; a long row takes tens of thousands."""
-CALL: Final = 200
-"""What a call costs beside its cells, in cells."""
-SEEN: Final = 4
-"""So many cells that a query sees cost one that is read."""
+CALL: Final = 10_000
+"""What a call costs beside the cells that its queries see, in such cells."""
+COSTLY: Final = 5 * CALL
+"""A batch that costs more is made shorter."""
 Follow = Callable[[Batch], Followed]
 Lens = list[tuple[int, int]]
 
@@ -35,7 +35,7 @@ class Candidate:
     @property
     def cost(self) -> int:
         """What judging it takes: cells that are read, cells that each query sees, and a call."""
-        return CALL + sum(cells * (queries + 1) for queries, cells in self.batch.lens) // SEEN
+        return CALL + sum(cells * (queries + 1) for queries, cells in self.batch.lens)
 
 
 def candidates(drawn: Sequence[Batch], follow: Follow, *, work: int = WORK) -> list[Candidate]:
@@ -58,7 +58,7 @@ def changed(
     seed: int,
     done: Callable[[set[Outcome]], bool],
     count: int = CHANGED,
-    work: int = 4 * WORK,
+    work: int = 8 * WORK,
 ) -> list[Candidate]:
     """These, and those with one change of a batch that reach something which no other does.
 
@@ -125,15 +125,52 @@ def with_lens(sizes: Sizes, batch: Batch, lens: Lens) -> Batch:
     )
 
 
-def chosen(every: Sequence[Candidate], *, edges: int) -> list[Batch]:
+def chosen(sizes: Sizes, every: Sequence[Candidate], follow: Follow, *, edges: int) -> list[Batch]:
     """Those that reach all that any of them reaches of branches and loops, and cost little.
 
     edges: how many more are chosen for what else they reach, such as numbers that are equal.
     """
-    found, seen = _greedy(every, set(), decides, most=len(every))
+    found, _ = _greedy(every, set(), decides, most=len(every))
     found = _without_spare(found)
+    for at, one in enumerate(found):
+        rest = (other for other in found if other is not one)
+        others = set().union(*(other.followed.seen for other in rest))
+        needed = frozenset(filter(decides, one.followed.seen - others))
+        found[at] = _shortened(sizes, one, needed, follow)
+    seen = set().union(*(one.followed.seen for one in found))
     more, _ = _greedy(every, seen, lambda _outcome: True, most=edges)
     return [one.batch for one in (*found, *more)]
+
+
+def _shortened(
+    sizes: Sizes, one: Candidate, needed: frozenset[Outcome], follow: Follow
+) -> Candidate:
+    """A batch that still reaches what is needed of this one, and is not COSTLY if there is one.
+
+    It is not made shorter than that: in a short batch a wrong value may not show.
+    """
+    while one.cost > COSTLY:
+        for lens in _shorter([*one.batch.lens]):
+            batch = with_lens(sizes, one.batch, lens)
+            other = Candidate(batch, follow(batch))
+            if needed <= other.followed.seen and other.cost < one.cost:
+                one = other
+                break
+        else:
+            break
+    return one
+
+
+def _shorter(lens: Lens) -> Iterator[Lens]:
+    """The lengths without one sequence, or with half of the cells or queries of one."""
+    for row in sorted(range(len(lens)), key=lambda at: -lens[at][0] * lens[at][1]):
+        queries, cells = lens[row]
+        rest = lens[:row], lens[row + 1 :]
+        if len(lens) > 1:
+            yield [*rest[0], *rest[1]]
+        for fewer in ((queries, cells // 2), (queries // 2, cells)):
+            if fewer != lens[row]:
+                yield [*rest[0], fewer, *rest[1]]
 
 
 def _without_spare(found: list[Candidate]) -> list[Candidate]:

@@ -182,6 +182,19 @@ REASONS: Final = (
         lambda shape, _power: _pages(shape) < 2 * _together(),
         scope="together",
     ),
+    Reason(
+        "pages are started one by one if there are so few, and a fetch has a page",
+        r"_start_pages",
+        "no pass",
+        lambda shape, _power: _pages(shape) < _together() and not shape.fresh,
+        scope="alone",
+    ),
+    Reason(
+        "new cells are copied one by one up to the next unit, and a unit has two cells",
+        r"_start_fresh",
+        "several pass",
+        lambda shape, _power: shape.unit <= 2,
+    ),
     Reason("a call has a token", r"_kernel", "no pass"),
     Reason(
         "each sequence begins and ends inside of one block, and blocks wait until there are more",
