@@ -126,10 +126,7 @@ def test_large_batches_work_past_their_first_sequences() -> None:
 
 @pytest.mark.parametrize("name", MOSTLY)
 def test_what_is_drawn_exists(name: str) -> None:
-    """Queries fit the batch, and needles, shared and repeated rows are of it.
-
-    Some have more queries than cells; a kernel that does not promise what happens then gets none.
-    """
+    """Queries fit the batch, and their cells if that is asked for, and what else it names exists."""
     sizes = SHAPES[name]
 
     for batch in every(name):
