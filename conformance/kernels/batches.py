@@ -620,7 +620,7 @@ SIZES: Final = (
         rows=3,
         tokens=60,
         append=True,
-        plans=("small", "widening"),
+        plans=("small", "widening", "one page"),
     ),
     # More pages in a row, and in a fetch, than a row of the kernel's table names.
     Sizes(

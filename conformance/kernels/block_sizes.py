@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Own = Mapping[str, "int | str | Blocks"]
 """Arguments that are specific to one function."""
-CRAMPED: Final = frozenset({"widening"})
+CRAMPED: Final = frozenset({"widening", "one page"})
 """Plans for which no shape has room for all that a kernel can do."""
 BY_DEFAULT: Final[Own] = MappingProxyType({})
 """The sizes that a function chooses itself, as most callers have them."""
@@ -34,21 +34,22 @@ def _named(plan: str, sizes: Sizes) -> Own:
     """Arguments of our kernel, by the name of a plan.
 
     small: two groups of steps in a fetch, so that each loop may go on. short fetches: a prompt may
-    fill several. two cores: a chip whose devices have two. usual: the sizes that are planned.
-    widening: those of a chip whose matrix unit multiplies no 8-bit numbers, so that they are
-    widened, and -0 is kept. tall tiles: a chip whose tiles of 16-bit numbers have 16 rows.
+    fill several. one page: of each fetch, for as many queries as a block has. two cores: a chip
+    whose devices have two. usual: the sizes that are planned. widening: those of a chip whose
+    matrix unit multiplies no 8-bit numbers, so that they are widened, and -0 is kept. tall tiles: a
+    chip whose tiles of 16-bit numbers have 16 rows.
     """
     from impl.attention.tpu.shape import Blocks, even
 
     if plan in ("usual", "widening"):
         return BY_DEFAULT if plan == "usual" else {"chip": "v4"}
     fewest = 64 if sizes.heads[1] % 2 == 0 else 128
-    fetch = fewest if plan == "short fetches" else 8 * fewest
+    fetch = {"short fetches": fewest, "one page": sizes.page_size}.get(plan, 8 * fewest)
     small = Blocks(
         kv_pages=fetch // even(sizes.page_size),
         decode_cells=fewest,
         decode_steps=4,
-        q_rows=16,
+        q_rows=256 if plan == "one page" else 16,
         prefill_cells=128,
     )
     chips = {"two cores": "v5p", "tall tiles": "7x"}

@@ -349,7 +349,7 @@ def test_what_nobody_can_say_is_undecided() -> None:
     assert ["slow", "killed", "raised", "passed"] == [one.ended for one in every]
     assert [True, True, True, False] == [one.undecided for one in every]
     assert not any(one.wrong for one in every)
-    assert "ValueError: the answer has the shape (3,), not (40, 8, 128)" == every[2].text
+    assert "ValueError: the answer has the shape (3,), not (60, 8, 128)" == every[2].text
 
 
 @pytest.mark.deep

@@ -126,7 +126,7 @@ def test_large_batches_work_past_their_first_sequences() -> None:
 
 @pytest.mark.parametrize("name", MOSTLY)
 def test_what_is_drawn_exists(name: str) -> None:
-    """Queries fit the batch, and their cells if that is asked for, and what else it names exists."""
+    """Queries fit the batch, and their cells where that is asked for; what else it names exists."""
     sizes = SHAPES[name]
 
     for batch in every(name):

@@ -68,7 +68,7 @@ def test_every_end_is_a_finding_or_open_or_neither(ended: str, cases: int, text:
 def test_the_verdict_follows_from_every_end(
     ended: str, cases: int, text: str, which: str, made: Callable[..., None]
 ) -> None:
-    """A finding of any job fails, a starved one leaves it open, and else the first shape decides."""
+    """A finding of a job fails, a starved one leaves it open, and else the first shape decides."""
     first = jobs.plan(find("reference"), cases=3, seed=0).jobs[0]
 
     def end(job: Job) -> Tried:

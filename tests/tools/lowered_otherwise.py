@@ -23,15 +23,15 @@ STEPS: Final = 3
 
 
 def attend(given: dict[str, Any], chip: str, page_size: int) -> Any:
-    """Attention with the pool as the last argument, between two products with weights."""
+    """Attention with the pool as the last argument, between two scalings."""
 
     def entry(weights: Any, lens: Any, hidden: Any, pool: Any) -> Any:
         ends, table, number, kv_lens = lens
-        q = (hidden @ weights).reshape(given["q"].shape)
+        q = (hidden * weights).reshape(given["q"].shape)
         out = ragged_paged_attention(
             q, pool, kv_lens, table, ends, number, chip=chip, page_size=page_size
         )
-        return out.reshape(hidden.shape) @ weights
+        return out.reshape(hidden.shape) * weights
 
     return jax.jit(entry), (given["weights"], given["lens"], given["hidden"], given["pool"])
 
@@ -44,7 +44,7 @@ def steps(given: dict[str, Any], chip: str, page_size: int) -> Any:
 
         def step(carried: Any, _: None) -> Any:
             pool, hidden, kv_lens = carried
-            q = (hidden @ weights).reshape(given["q"].shape)
+            q = (hidden * weights).reshape(given["q"].shape)
             some = q[:, : given["new"].shape[1]].astype(pool.dtype)
             out, pool = append_and_attend(
                 q,
@@ -88,7 +88,7 @@ def main(entry: str, point: str, result: str) -> None:
         "q": array(tokens, q_heads, dim, dtype="bfloat16"),
         "new": array(tokens, kv_heads, dim, dtype=one["kv"]),
         "hidden": array(tokens, wide, dtype="bfloat16"),
-        "weights": array(wide, wide, dtype="bfloat16"),
+        "weights": array(wide, dtype="bfloat16"),
         "pool": array(pages, page_size * kv_heads, rows.lanes(dim), dtype=one["kv"]),
         "lens": [array(*shape, dtype="int32") for shape in ints],
     }

@@ -198,7 +198,14 @@ REASONS: Final = (
     Reason("a call has a token", r"_kernel", "no pass"),
     Reason(
         "each sequence begins and ends inside of one block, and blocks wait until there are more",
-        r"(part < run|blend < part)",
+        r"part < run",
+        "taken",
+        lambda shape, _power: 2 * shape.seqs < _blended(shape),
+        scope="full",
+    ),
+    Reason(
+        "so no buffer is full before the end",
+        r"blend < part",
         "",
         lambda shape, _power: 2 * shape.seqs < _blended(shape),
     ),

@@ -196,7 +196,8 @@ class Work:
 
         waiting = waiting + (count > 0).astype(jnp.int32)
         full = waiting == blocks.shape[1]
-        pl.when(full)(lambda: self.blend(waiting))
+        with jax.named_scope("full"):
+            pl.when(full)(lambda: self.blend(waiting))
         return jnp.where(full, 0, waiting)
 
     def _place(self, index: Array) -> Any:
