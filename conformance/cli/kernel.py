@@ -117,10 +117,11 @@ def _enough(arguments: argparse.Namespace) -> "Callable[[Tried], bool]":
 
 
 def _tell(report: Report, tried: "Sequence[Tried]") -> None:
-    from conformance.kernels import coverage_table, jobs
+    from conformance.kernels import jobs
+    from conformance.kernels.coverage import table
 
     report.count(**jobs.totals(tried))
-    report.say(coverage_table.text(tried))
+    report.say(table.text(tried))
     for line in jobs.lines_of(tried)["missed"]:
         report.skip(f"the branch at {line}", why="no shape leads there when the kernel is traced")
     left = [one for one in tried if not one.ended]

@@ -11,7 +11,7 @@ from typing import Final
 
 from attrs import evolve
 
-from conformance.kernels import cost_rows, costs
+from conformance.kernels import cost_figures, cost_rows
 from conformance.kernels.comparison_row import (
     KERNELS,
     OURS,
@@ -140,7 +140,7 @@ def cells() -> tuple[Cell, ...]:
     """Every grid point of the page, once; those of targets with figures first."""
     figured = [row for row in rows() if row.figure is not counted]
     others = [row for row in rows() if row.figure is counted]
-    every = (*_of(figured), *costs.costed(), *_of(others))
+    every = (*_of(figured), *cost_figures.costed(), *_of(others))
     return tuple(dict.fromkeys(every))
 
 
@@ -152,7 +152,7 @@ def _of(some: Sequence[Row]) -> Iterator[Cell]:
 def plain() -> frozenset[Cell]:
     """Grid points that need only a verdict: no row has a figure of them, nor a table of costs."""
     figured = {cell for row in rows() if row.figure is not counted for cell in row.cells}
-    return frozenset(cells()) - figured - frozenset(costs.costed())
+    return frozenset(cells()) - figured - frozenset(cost_figures.costed())
 
 
 def lost(held: Held) -> Iterator[Compiled]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from conformance.kernels import costs
+from conformance.kernels import cost_figures
 from conformance.kernels.comparison_row import KERNELS, OURS, Records
 from conformance.kernels.compile import calls
 from conformance.kernels.compile.grid import Cell
@@ -28,7 +28,7 @@ def section(records: Records) -> Iterator[str]:
     queries, before = calls.CHUNK
     some = [cell for cell in calls.decoding_cells() if cell.heads == calls.HEAD]
     yield "## Whole calls"
-    yield f"{costs.EXPLAINED}. {LEGEND}"
+    yield f"{cost_figures.EXPLAINED}. {LEGEND}"
     yield "### Decoding"
     yield (
         "The ceiling of the MBU, in percent, of 64 sequences with one query each, by their cells. "
@@ -70,7 +70,7 @@ def _around(records: Records) -> Iterator[str]:
 
 def _decoding(*, late: bool = False) -> list[Column]:
     return [
-        (f"{kv_len:,}", call, partial(_percent, partial(costs.mbu, late=late), call))
+        (f"{kv_len:,}", call, partial(_percent, partial(cost_figures.mbu, late=late), call))
         for kv_len in calls.KV_LENS
         for call in [calls.decoding(kv_len)]
     ]
@@ -79,7 +79,7 @@ def _decoding(*, late: bool = False) -> list[Column]:
 def _prompts() -> list[Column]:
     lens = (*calls.PROMPT_LENS, calls.LONG_PROMPT)
     asked = [*((f"{tokens:,}", calls.prompt(tokens)) for tokens in lens), ("chunk", calls.chunk())]
-    return [(name, call, partial(_percent, costs.mfu, call)) for name, call in asked]
+    return [(name, call, partial(_percent, cost_figures.mfu, call)) for name, call in asked]
 
 
 def _batches() -> list[Column]:
@@ -87,8 +87,8 @@ def _batches() -> list[Column]:
     several = [(f"{queries} queries", calls.several(queries)) for queries in calls.QUERIES]
     to = calls.decoding(calls.BEHIND)
     return [
-        *((name, call, partial(costs.microseconds, call=call)) for name, call in short),
-        *((name, call, partial(costs.ratio, call=call, to=to)) for name, call in several),
+        *((name, call, partial(cost_figures.microseconds, call=call)) for name, call in short),
+        *((name, call, partial(cost_figures.ratio, call=call, to=to)) for name, call in several),
     ]
 
 
@@ -125,7 +125,7 @@ def _alike(some: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 def _entry(records: Records, those: Sequence[Cell], call: calls.Call, value: Value) -> str:
     """The figures of all kernels; nothing if no grid point serves the call."""
-    serving = [cell for cell in those if call in costs.served(cell)]
+    serving = [cell for cell in those if call in cost_figures.served(cell)]
     return " / ".join(
         _told(records[kernel].get(cell), value) for cell in serving for kernel in ORDER
     )
@@ -153,14 +153,15 @@ def _models(records: Records) -> Iterator[str]:
         f"and `drawn` that of {calls.DRAWN} batches of drawn lengths, to which it is not fitted. "
         "Where parts come together in all of the batches, what belongs to which is not told apart."
     )
+    parts = " | ".join(cost_figures.PARTS)
     lines = [
-        f"| kernel | cells of a block, of a step | {' | '.join(costs.PARTS)} | error | drawn |",
-        "|---" * (4 + len(costs.PARTS)) + "|",
+        f"| kernel | cells of a block, of a step | {parts} | error | drawn |",
+        "|---" * (4 + len(cost_figures.PARTS)) + "|",
     ]
     for kernel in ORDER:
         for cell in calls.decoding_cells():
             record = records[kernel].get(cell)
-            found = costs.model(record) if record is not None else None
+            found = cost_figures.model(record) if record is not None else None
             if found is not None:
                 lines.append(_model_line(KERNELS[kernel], cell, found))
     yield "\n".join(lines)
@@ -168,10 +169,10 @@ def _models(records: Records) -> Iterator[str]:
 
 def _number_fitted() -> int:
     (first, *_) = calls.decoding_cells()
-    return len(costs.decoded(first)) - calls.DRAWN
+    return len(cost_figures.decoded(first)) - calls.DRAWN
 
 
-def _model_line(title: str, cell: Cell, found: costs.Model) -> str:
+def _model_line(title: str, cell: Cell, found: cost_figures.Model) -> str:
     parts = [
         f"{title}, {cell.heads} {cell.kv}, {cell.chip}, page {cell.page_size}",
         f"{found.block:,}, {found.step:,}",

@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from conformance.kernels import costs
+from conformance.kernels import cost_figures
 from conformance.kernels.comparison_row import (
     KERNELS,
     Held,
@@ -59,7 +59,7 @@ def _of_call(
     call: calls.Call, label: str, of: Callable[..., float | None], text: Callable[[float], str]
 ) -> Aim:
     """A figure of one call, without a target."""
-    why = partial(costs.why_unknown, call=call)
+    why = partial(cost_figures.why_unknown, call=call)
     return Aim(label=label, value=lambda record: of(record, call), text=text, why=why)
 
 
@@ -130,9 +130,9 @@ def _long(label: str, least: float) -> Aim:
     several = [calls.decoding(kv_len) for kv_len in calls.KV_LENS if kv_len >= FROM]
     return Aim(
         label=label,
-        value=lambda record: costs.least_mbu(record, several),
+        value=lambda record: cost_figures.least_mbu(record, several),
         text=percent,
-        why=lambda record: costs.why_unknown(record, several[0]),
+        why=lambda record: cost_figures.why_unknown(record, several[0]),
         least=least,
     )
 
@@ -146,13 +146,13 @@ def _of_decoding() -> tuple[Row, ...]:
     middle = {2047: 0.95, 1024: 0.85, 512: 0.70}
     shares = [
         evolve(
-            _of_call(calls.decoding(kv_len), f"{kv_len:,} cells", costs.mbu, percent),
+            _of_call(calls.decoding(kv_len), f"{kv_len:,} cells", cost_figures.mbu, percent),
             least=least,
             is_above=True,
         )
         for kv_len, least in middle.items()
     ]
-    beside = _of_call(calls.neighbours(FROM), "page 16, adjacent ids", costs.mbu, percent)
+    beside = _of_call(calls.neighbours(FROM), "page 16, adjacent ids", cost_figures.mbu, percent)
     return (
         _row(
             "MBU of decoding 64 sequences, a whole call, (32, 8, 128), bfloat16, v6e, pages of 128",
@@ -183,7 +183,9 @@ def _of_decoding() -> tuple[Row, ...]:
 
 def _of_prompts() -> tuple[Row, ...]:
     def share(tokens: int, least: float | None, chip: str) -> Aim:
-        aim = _of_call(calls.prompt(tokens), f"{chip}, {tokens:,} tokens", costs.mfu, percent)
+        aim = _of_call(
+            calls.prompt(tokens), f"{chip}, {tokens:,} tokens", cost_figures.mfu, percent
+        )
         return evolve(aim, least=least, is_above=chip == "v6e")
 
     short, long = calls.PROMPT_LENS, calls.LONG_PROMPT
@@ -208,12 +210,12 @@ def _of_batches() -> tuple[Row, ...]:
 
     def time(seqs: int) -> Aim:
         aim = _of_call(
-            calls.short(seqs), f"{seqs}", costs.microseconds, lambda value: f"{value:.0f}"
+            calls.short(seqs), f"{seqs}", cost_figures.microseconds, lambda value: f"{value:.0f}"
         )
         return evolve(aim, most=SHORT[seqs] / 2)
 
     def times(queries: int) -> Aim:
-        of = partial(costs.ratio, to=calls.decoding(calls.BEHIND))
+        of = partial(cost_figures.ratio, to=calls.decoding(calls.BEHIND))
         aim = _of_call(
             calls.several(queries), f"{queries} queries", of, lambda value: f"{value:.2f}"
         )

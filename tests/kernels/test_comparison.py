@@ -11,7 +11,7 @@ from attrs import evolve
 from deep import deep_after
 
 from conformance.cli import main
-from conformance.kernels import comparison, comparison_page, costs
+from conformance.kernels import comparison, comparison_page, cost_figures
 from conformance.kernels.comparison_row import KERNELS, Judged, Row, name
 from conformance.kernels.compile import cache, calls, grid
 from conformance.kernels.compile.cost import Cost
@@ -73,7 +73,7 @@ def test_every_cell_of_the_issue_is_in_the_table() -> None:
     """The table has 146 cells of the grid, 56 on v4, 15 of 70B, 40 of shares, and others."""
     loops = (1, 6, 4)
     known = tuple(len(row.cells) for row in comparison.rows())[len(WHOLE) :]
-    whole = set(costs.costed())
+    whole = set(cost_figures.costed())
     assert (146, 56, 15, 40, *loops) == known
     assert len(set(CELLS)) == len(CELLS)
     assert {cell for row in comparison.rows() for cell in row.cells} | whole == set(CELLS)

@@ -11,19 +11,18 @@ import pytest
 from attrs import evolve
 from jax.experimental import pallas as pl
 
-from conformance.kernels import comparison, cost_page, cost_rows, costs, kernel_under_test
+from conformance.kernels import comparison, cost_figures, cost_page, cost_rows, kernel_under_test
 from conformance.kernels.batches import PLAIN
 from conformance.kernels.comparison_row import KERNELS, Row
 from conformance.kernels.compile import (
     calls,
     compiling_process,
     launch,
-    operands,
     outcome,
     program,
     simulate,
 )
-from conformance.kernels.compile import costs as simulated
+from conformance.kernels.compile import costing as simulated
 from conformance.kernels.compile.calls import Call
 from conformance.kernels.compile.cost import Cost
 from conformance.kernels.compile.grid import Cell, Heads
@@ -31,6 +30,7 @@ from conformance.kernels.compile.job import SCHEDULES, Job
 from conformance.kernels.compile.loops import Pass
 from conformance.kernels.compile.outcome import Compiled
 from conformance.kernels.compile.peaks import PEAKS
+from conformance.kernels.operands import Kernels, Nested
 
 CELL: Final = Cell(heads=Heads(32, 8, 128), page_size=128, chip="v6e", positions=32768)
 ONE_HEAD: Final = evolve(CELL, heads=Heads(8, 1, 128), page_size=16)
@@ -61,20 +61,22 @@ def test_shares_are_of_what_is_needed() -> None:
     speed = 1.64e12 / (9.2e14 / (2 * 2 * 256 * 256 * 2))
 
     assert kv + 2 * results == calls.needed(CELL, DECODED)
-    assert costs.mbu(found, DECODED) == pytest.approx((kv + 2 * results) / speed / 1e6)
-    assert costs.mbu(found, DECODED, late=True) == pytest.approx((kv + 2 * results) / speed / 2e6)
-    assert costs.microseconds(found, DECODED) == pytest.approx(1e12 / PEAKS["v6e"].clock)
-    assert costs.ratio(found, DECODED, calls.decoding(64)) == pytest.approx(1.0)
+    assert cost_figures.mbu(found, DECODED) == pytest.approx((kv + 2 * results) / speed / 1e6)
+    assert cost_figures.mbu(found, DECODED, late=True) == pytest.approx(
+        (kv + 2 * results) / speed / 2e6
+    )
+    assert cost_figures.microseconds(found, DECODED) == pytest.approx(1e12 / PEAKS["v6e"].clock)
+    assert cost_figures.ratio(found, DECODED, calls.decoding(64)) == pytest.approx(1.0)
     whole = Call("prompt", ((4, 4), (2, 10)))
     assert (1 + 2 + 3 + 4) + (9 + 10) == whole.pairs
     assert (6, 14, 2) == (whole.queries, whole.cells, whole.pages(16))
     assert 4 * 29 * 32 * 128 == calls.operations(CELL, whole)
     asked = evolve(CELL, tokens=2048)
     share = 4 * (2048 * 2049 // 2) * 32 * 128 / (1e6 * PEAKS["v6e"].per_cycle)
-    assert costs.mfu(record(asked), calls.prompt(2048)) == pytest.approx(share)
+    assert cost_figures.mfu(record(asked), calls.prompt(2048)) == pytest.approx(share)
     on_two = evolve(asked, chip="v5p")
     of_two = 4 * (2048 * 2049 // 2) * 32 * 128 / (1e6 * 2 * PEAKS["v5p"].per_cycle)
-    assert costs.mfu(record(on_two), calls.prompt(2048)) == pytest.approx(of_two)
+    assert cost_figures.mfu(record(on_two), calls.prompt(2048)) == pytest.approx(of_two)
 
 
 def test_what_is_not_known_is_no_figure() -> None:
@@ -82,12 +84,12 @@ def test_what_is_not_known_is_no_figure() -> None:
     whole = record(CELL)
     lost = evolve(whole, costs=(Cost(call=DECODED.name, why="sdivrem"), *whole.costs[5:]))
 
-    assert costs.mbu(lost, DECODED) is None
-    assert "sdivrem" == costs.why_unknown(lost, DECODED)
-    assert costs.least_mbu(lost, [calls.decoding(8192), DECODED]) is None
-    assert costs.model(lost) is None
-    assert costs.mfu(whole, calls.prompt(2048)) is None
-    assert "no cost of prompt 2048" == costs.why_unknown(whole, calls.prompt(2048))
+    assert cost_figures.mbu(lost, DECODED) is None
+    assert "sdivrem" == cost_figures.why_unknown(lost, DECODED)
+    assert cost_figures.least_mbu(lost, [calls.decoding(8192), DECODED]) is None
+    assert cost_figures.model(lost) is None
+    assert cost_figures.mfu(whole, calls.prompt(2048)) is None
+    assert "no cost of prompt 2048" == cost_figures.why_unknown(whole, calls.prompt(2048))
     assert whole == outcome.from_dict(whole.as_dict())
 
 
@@ -97,10 +99,10 @@ def planted(cell: Cell, step: int) -> Compiled:
         call.name: sum(
             factor * count
             for factor, count in zip(
-                FACTORS, costs.parts(cell, call, block=2048, step=step), strict=True
+                FACTORS, cost_figures.parts(cell, call, block=2048, step=step), strict=True
             )
         )
-        for call in costs.decoded(cell)
+        for call in cost_figures.decoded(cell)
     }
     return record(cell, **bundles)
 
@@ -108,7 +110,7 @@ def planted(cell: Cell, step: int) -> Compiled:
 @pytest.mark.parametrize("step", [128, 256, 512])
 def test_the_model_finds_what_was_planted(step: int) -> None:
     """From whole batches it finds the cost of each part, and the cells of a step."""
-    found = costs.model(planted(evolve(CELL, page_size=16), step))
+    found = cost_figures.model(planted(evolve(CELL, page_size=16), step))
 
     assert found is not None
     assert (2048, step) == (found.block, found.step)
@@ -121,7 +123,7 @@ def test_a_model_has_no_negative_part() -> None:
     """Where a rest is one step, both are one part; a part that would be negative is none."""
     whole = planted(CELL, 2048)
     less = [evolve(cost, issued=cost.issued - 340) for cost in whole.costs]
-    merged, cheap = costs.model(whole), costs.model(evolve(whole, costs=tuple(less)))
+    merged, cheap = cost_figures.model(whole), cost_figures.model(evolve(whole, costs=tuple(less)))
 
     assert merged is not None
     assert cheap is not None
@@ -140,7 +142,7 @@ def test_a_batch_that_does_not_fit_the_model_is_noticed(name: str) -> None:
         evolve(cost, issued=cost.issued * 1.5) if cost.call == name else cost
         for cost in whole.costs
     ]
-    found = costs.model(evolve(whole, costs=tuple(changed)))
+    found = cost_figures.model(evolve(whole, costs=tuple(changed)))
 
     assert found is not None
     assert max(found.error, found.held) > 0.05
@@ -217,11 +219,11 @@ def test_the_page_has_every_kernel_in_an_entry() -> None:
     }
     text = "\n".join(cost_page.section(held))
     line = next(one for one in text.splitlines() if one.startswith("| 32x8x128 bfloat16, v6e"))
-    share = costs.mbu(held["tpu"][CELL], calls.decoding(64))
+    share = cost_figures.mbu(held["tpu"][CELL], calls.decoding(64))
 
     assert share is not None
     assert f"| {100 * share:.0f} / ? / x |" in line
-    time = costs.microseconds(held["tpu"][many[2]], calls.short(256))
+    time = cost_figures.microseconds(held["tpu"][many[2]], calls.short(256))
     assert f"| {time:.0f} / . / . |" in text
     assert "| ours, 32x8x128 bfloat16, v6e, page 128 | 2,048, 256 | 240 | " in text
     assert "tpu-inference v3, 32x8x128" not in text
@@ -231,10 +233,10 @@ def test_the_page_has_every_kernel_in_an_entry() -> None:
 
 def test_grid_points_of_calls_are_compiled_with_figures() -> None:
     """Each has calls of its own; the others of the grid have none."""
-    assert 60 + 20 + 20 + 4 + 4 + 4 == len(costs.costed()) == len({*costs.costed()})
-    assert all(calls.of(cell) for cell in costs.costed())
+    assert 60 + 20 + 20 + 4 + 4 + 4 == len(cost_figures.costed()) == len({*cost_figures.costed()})
+    assert all(calls.of(cell) for cell in cost_figures.costed())
     assert not any(calls.of(cell) for cell in comparison.plain())
-    for cell in costs.costed():
+    for cell in cost_figures.costed():
         for call in calls.of(cell):
             assert len(call.lens) <= cell.seqs
             assert call.queries <= cell.tokens
@@ -281,12 +283,24 @@ def test_operands_of_kernels_are_evaluated() -> None:
     lengths = jax.ShapeDtypeStruct((3,), jnp.int32)  # type: ignore[no-untyped-call]
     pool = jax.ShapeDtypeStruct((1 << 40,), jnp.int32)  # type: ignore[no-untyped-call]
     traced = jax.make_jaxpr(toy)(lengths, pool)
-    found = list(operands.of_kernels(traced, [np.array([1, 2, 3], np.int32), None]))
+    kernels = Kernels(traced)
+    found = [*map(simulated.known_of, kernels.operands([np.array([1, 2, 3], np.int32), None]))]
 
-    assert ["toy"] * 3 == [kernel.name for kernel in found]
-    assert [{0}] * 3 == [{*kernel.operands} for kernel in found]
+    assert ["toy"] * 3 == [params["name"] for params in kernels.each]
+    assert [{0}] * 3 == [{*operands} for operands in found]
     expected = [[2, 4, 6], [1, 3, 6], [2, 5, 9]]
-    assert expected == [kernel.operands[0].tolist() for kernel in found]
+    assert expected == [operands[0].tolist() for operands in found]
+
+
+def test_a_kernel_in_a_loop_is_not_counted_once() -> None:
+    """How often it is called is not known, so nothing is said of it."""
+    lengths = jax.ShapeDtypeStruct((3,), jnp.int32)  # type: ignore[no-untyped-call]
+
+    def loop(lens: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, held: toy(held, held)[0], lens)
+
+    with pytest.raises(Nested, match="a kernel inside scan"):
+        Kernels(jax.make_jaxpr(loop)(lengths))
 
 
 def test_the_schedule_of_a_kernel_is_found_by_its_name() -> None:
@@ -319,8 +333,8 @@ def test_a_simulated_call_copies_what_its_batch_needs(tmp_path: Path) -> None:
     done = simulate.executable(program.parse(path.read_text(encoding="utf-8")))
     page = 16 * 2 * 128 * 2 // simulate.GRANULE
     for batch in (calls.decoding(1), calls.decoding(129), calls.drawn(0), calls.short(64)):
-        (kernel,) = operands.of_kernels(traced, simulated.arguments(ONE_HEAD, batch))
-        run = simulate.run(done, kernel.operands)
+        (received,) = Kernels(traced).operands(simulated.arguments(ONE_HEAD, batch))
+        run = simulate.run(done, simulated.known_of(received))
 
         assert batch.pages(16) * page == run.read[5]
         assert calls.results(ONE_HEAD, batch) == simulate.GRANULE * run.written[7]

@@ -21,7 +21,7 @@ import numpy as np
 from jax.experimental import topologies
 
 from conformance.kernels import kernel_under_test
-from conformance.kernels.compile import costs, known_kernels
+from conformance.kernels.compile import costing, known_kernels
 from conformance.kernels.compile.cost import CostData
 from conformance.kernels.compile.grid import BITS, Cell
 from conformance.kernels.compile.job import SCHEDULES, BadInput, Found, Job
@@ -110,9 +110,9 @@ def _simulate(job: Job, traced: Any, found: Found, tell: Tell) -> None:
     if not job.calls or found["verdict"] != "ok":
         return
     schedules = sorted(Path(job.dump).glob(SCHEDULES))
-    tell(around=list(costs.around(traced, schedules)))
+    tell(around=list(costing.around(traced, schedules)))
     done = list[CostData]()
-    for cost in costs.of_calls(traced, job.cell, job.calls, schedules, cores=found["cores"]):
+    for cost in costing.of_calls(traced, job.cell, job.calls, schedules, cores=found["cores"]):
         done.append(cost.as_dict())
         tell(costs=done)
 

@@ -24,9 +24,8 @@ from conformance.kernels.coverage.scalars import (
     plain,
 )
 from conformance.kernels.coverage.sites import Kind, Site, Watch
+from conformance.kernels.operands import CALLS, programs
 
-CALLS: Final = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
-"""Primitives that run one program as it is."""
 FOREIGN: Final = ("/jax/_src/", "/jaxtyping/", "/contextlib.py", "/functools.py")
 """Files of jax, jaxtyping and Python, for which no reader of a kernel looks."""
 FRAMES: Final = 3
@@ -55,7 +54,7 @@ class _Slots:
 
     def of(self, atom: Any) -> int:
         if hasattr(atom, "val"):
-            self.values.append(plain(atom.val))
+            self.values.append(plain(atom))
             return len(self.values) - 1
         if atom not in self._numbers:
             self._numbers[atom] = len(self.values)
@@ -134,12 +133,14 @@ class _Compiler:
         if name in _MAKERS:
             return _MAKERS[name](self, equation, at, place)
         out = at.every(equation.outvars)
-        if programs(equation):
+        if programs(equation) or any(steers(one.aval) for one in equation.invars):
             raise Unknown(f"{name} is not modelled: {_where(equation)}")
         if len(out) != 1 or not is_scalar(equation.outvars[0].aval):
             return None
         if name in SAME:
             return _copied(at.of(equation.invars[0]), out[0])
+        if name == "convert_element_type":
+            return _converted(at.of(equation.invars[0]), out[0], equation.params["new_dtype"])
         if name not in ARITHMETIC:
             return None
         self._note(equation)
@@ -147,19 +148,8 @@ class _Compiler:
         return _computed(ARITHMETIC[name], at.every(equation.invars), out[0], site)
 
     def _note(self, equation: Any) -> None:
-        found = (plain(atom.val) for atom in equation.invars if hasattr(atom, "val"))
+        found = (plain(atom) for atom in equation.invars if hasattr(atom, "val"))
         self.literals |= {value for value in found if value is not None and value > 1}
-
-
-def programs(equation: Any) -> list[Any]:
-    """The programs among the parameters of an equation."""
-    found = []
-    for value in equation.params.values():
-        for part in value if isinstance(value, tuple | list) else (value,):
-            inner = getattr(part, "jaxpr", part)
-            if hasattr(inner, "eqns"):
-                found.append(inner)
-    return found
 
 
 def _where(equation: Any) -> str:
@@ -186,6 +176,15 @@ def _function(frame: Any) -> str:
 def _copied(source: int, out: int) -> _Step:
     def step(values: list[Value], _run: Run) -> None:
         values[out] = values[source]
+
+    return step
+
+
+def _converted(source: int, out: int, kind: Any) -> _Step:
+    to = bool if np.dtype(kind).kind == "b" else int
+
+    def step(values: list[Value], _run: Run) -> None:
+        values[out] = None if values[source] is None else to(values[source])
 
     return step
 
@@ -298,7 +297,10 @@ def _scan(compiler: _Compiler, equation: Any, at: _Slots, place: _Place) -> _Ste
 
 
 def _call(compiler: _Compiler, equation: Any, at: _Slots, place: _Place) -> _Step:
-    (program,) = programs(equation)
+    called = programs(equation)
+    if len(called) != 1:
+        raise Unknown(f"{equation.primitive.name} calls {len(called)} programs")
+    (program,) = called
     given, out = at.every(equation.invars), at.every(equation.outvars)
     block = compiler.block(program, place)
 
@@ -410,7 +412,8 @@ _MAKERS: Final[Mapping[str, _Maker]] = {
     "get": _get,
     "swap": _swap,
     "dma_start": _start,
-    "debug_callback": _nothing,
+    # What follows changes no number that steers: copies are made when they start.
+    **dict.fromkeys(("dma_wait", "semaphore_signal", "semaphore_wait", "debug_callback"), _nothing),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from attrs import define
 
-from conformance.kernels.coverage.scalars import Value, is_integer
+from conformance.kernels.coverage.scalars import Value, is_modelled
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 Index = tuple[int | slice, ...]
@@ -21,7 +21,7 @@ class Memory:
 
 def steers(kind: Any) -> bool:
     """Whether a buffer of this type holds integers that steer: those in scalar memory."""
-    return str(getattr(kind, "memory_space", "")) == "smem" and is_integer(kind)
+    return str(getattr(kind, "memory_space", "")) == "smem" and is_modelled(kind)
 
 
 def fresh(kind: Any) -> Memory:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
+MODELLED: Final = frozenset({"int32", "bool"})
 Value = Any
 """An integer, a truth value, a `memory.Memory`, or None where it is unknown."""
 
@@ -13,21 +14,19 @@ class Unknown(Exception):
     """The control flow depends on more than integers in scalar memory, or is not modelled."""
 
 
-def is_integer(kind: Any) -> bool:
-    """Whether numbers of this dtype, or of this type of a program, are integers or truth values."""
-    dtype = getattr(kind, "dtype", kind)
-    return hasattr(dtype, "itemsize") and np.dtype(dtype).kind in "iub"
+def is_modelled(kind: Any) -> bool:
+    """Whether numbers of a type of a program are int32 or truth values: others are unknown."""
+    return str(getattr(kind, "dtype", "")) in MODELLED
 
 
 def is_scalar(kind: Any) -> bool:
-    """Whether a type of a program is that of one integer or truth value."""
-    return getattr(kind, "shape", None) == () and is_integer(kind)
+    """Whether a type of a program is that of one int32 or truth value."""
+    return getattr(kind, "shape", None) == () and is_modelled(kind)
 
 
-def plain(value: Any) -> Value:
-    """A scalar integer or truth value as one of Python; None for anything else."""
-    number = np.asarray(value)
-    return number.item() if number.ndim == 0 and number.dtype.kind in "iub" else None
+def plain(literal: Any) -> Value:
+    """A literal of a program as a number of Python; None if it is not modelled."""
+    return np.asarray(literal.val).item() if is_scalar(literal.aval) else None
 
 
 def _wrapped(number: int) -> int:
@@ -70,7 +69,5 @@ ARITHMETIC: Final[Mapping[str, Callable[..., int]]] = {
 }
 """By the name of the primitive, on int32 and truth values."""
 COMPARING: Final = frozenset({"min", "max", "lt", "le", "gt", "ge", "eq", "ne"})
-SAME: Final = frozenset(
-    {"multiple_of", "convert_element_type", "squeeze", "reshape", "broadcast_in_dim", "copy"}
-)
+SAME: Final = frozenset({"multiple_of", "squeeze", "reshape", "broadcast_in_dim", "copy"})
 """Primitives that leave a scalar as it is."""

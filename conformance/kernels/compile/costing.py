@@ -11,12 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from conformance.kernels.compile import calls, copies, operands, program, simulate
+from conformance.kernels.compile import calls, copies, program, simulate
 from conformance.kernels.compile.calls import Call
 from conformance.kernels.compile.cost import Cost
 from conformance.kernels.compile.grid import Cell
 from conformance.kernels.compile.peaks import PEAKS
 from conformance.kernels.compile.program import NotUnderstood
+from conformance.kernels.compile.traced import kernels as kernels_of
+from conformance.kernels.operands import Kernels, Nested, Operands
 
 STRIDE: Final = 7
 """Scattered ids of pages are this far from each other."""
@@ -32,15 +34,20 @@ def of_calls(
     kernel runs.
     """
     known: dict[Path, simulate.Executable] = {}
+    try:
+        kernels = Kernels(traced)
+    except Nested as error:
+        yield from (Cost(call=call.name, why=str(error)) for call in asked)
+        return
     for call in asked:
         try:
-            yield _cost(traced, cell, call, schedules, cores, known)
+            yield _cost(kernels, cell, call, schedules, cores, known)
         except NotUnderstood as error:
             yield Cost(call=call.name, why=str(error))
 
 
 def _cost(
-    traced: Any,
+    kernels: Kernels,
     cell: Cell,
     call: Call,
     schedules: Sequence[Path],
@@ -52,12 +59,13 @@ def _cost(
     issued = awaited = late = streamed = 0.0
     moved = started = 0
     answered: list[int | None] = []
-    for kernel in operands.of_kernels(traced, arguments(cell, call)):
-        path = schedule_of(kernel.name, schedules)
+    received = kernels.operands(arguments(cell, call))
+    for params, operands in zip(kernels.each, received, strict=True):
+        path, data = schedule_of(str(params["name"]), schedules), known_of(operands)
         if path not in known:
             text = path.read_text(encoding="utf-8", errors="replace")
             known[path] = simulate.executable(program.parse(text))
-        runs = [simulate.run(known[path], kernel.operands, core=core) for core in range(cores)]
+        runs = [simulate.run(known[path], data, core=core) for core in range(cores)]
         issued += max(run.cycles for run in runs)
         awaited += max(copies.waiting(run, bytes_per_cycle=speed) for run in runs)
         latency = copies.in_cycles(peak, copies.LATENCY)
@@ -98,6 +106,11 @@ def _check(cell: Cell, call: Call, *, moved: int, answered: Sequence[int | None]
         raise NotUnderstood(f"{moved} bytes are moved, and {visible} are visible")
 
 
+def known_of(operands: Operands) -> dict[int, Array]:
+    """The operands that are known, by their number."""
+    return {number: one for number, one in enumerate(operands) if one is not None}
+
+
 def schedule_of(kernel: str, schedules: Sequence[Path]) -> Path:
     """The file of a kernel. Raises NotUnderstood if there is not one."""
     found = [path for path in schedules if f"-{kernel}." in path.name]
@@ -108,16 +121,12 @@ def schedule_of(kernel: str, schedules: Sequence[Path]) -> Path:
 
 def around(traced: Any, schedules: Sequence[Path]) -> tuple[str, ...]:
     """The names of the other programs of a call."""
-    kernels = {kernel.name for kernel in operands.of_kernels(traced, [None] * _arguments(traced))}
+    kernels = {str(params["name"]) for params in kernels_of(traced)}
     names = [path.name.split("-", 1)[1].partition("-01-packed")[0] for path in schedules]
     whole = [name for name in names if name != "TLP" and not name.startswith("<")]
     return tuple(
         name for name in whole if not any(name.startswith(f"{kernel}.") for kernel in kernels)
     )
-
-
-def _arguments(traced: Any) -> int:
-    return len(traced.jaxpr.invars)
 
 
 def arguments(cell: Cell, call: Call) -> list[Array | None]:
