@@ -100,8 +100,8 @@ class Sizes:
     no row needs; half of the ids are then the largest ones. sinks: whether query heads have them;
     their values are those of a batch. plans: block sizes of our kernel, by their names in
     `block_sizes`. roomy: whether there is room for all that such a kernel can do; other shapes are
-    here for something else. races, append: whether it is tried with copies at once, which show
-    races, and with new cells; shapes with the same copies need not be.
+    here for something else. races, append: whether our kernel is tried with copies at once, which
+    show races, and with new cells; with shapes that copy alike it need not be.
     """
 
     name: str

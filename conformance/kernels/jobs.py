@@ -10,7 +10,7 @@ from attrs import frozen
 from conformance.kernels.batches import SIZES, BatchData, Sizes
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.coverage import lines
-from conformance.kernels.kernel_under_test import NEW_CELLS, Subject, find_appending
+from conformance.kernels.kernel_under_test import NEW_CELLS, OURS, Subject, find_appending
 from conformance.kernels.metamorphic import TWINS
 from conformance.kernels.processes import Tried
 from conformance.kernels.seeded_bugs import MUTANTS
@@ -66,10 +66,7 @@ class Finding(TypedDict):
 
 
 class Reached(TypedDict):
-    """What the batches of a job have reached of its kernel's branches and loops.
-
-    missed: outcomes that were not reached, though nothing says that they cannot be.
-    """
+    """What the batches of a job have reached of its kernel's branches and loops; see `Covered`."""
 
     sizes: str
     variant: int
@@ -80,6 +77,7 @@ class Reached(TypedDict):
     of: int
     unreachable: int
     missed: list[str]
+    decides: bool
 
 
 class Lines(TypedDict):
@@ -123,7 +121,11 @@ class Plan:
 
 
 def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
-    """Every shape with every known block size, copies late and at once, and the twins."""
+    """Every shape with its block sizes, and the twins.
+
+    Copies at once, and new cells, are tried with every shape; of our own kernel with those that
+    name them, since others would copy alike.
+    """
     left_out = {
         sizes.name: ", ".join(missing) for sizes in SIZES if (missing := subject.lacks(sizes.asked))
     }
@@ -139,8 +141,8 @@ def plan(subject: Subject, *, cases: int, seed: int) -> Plan:
 def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) -> Iterator[Job]:
     """Jobs that write new cells, for every shape, with late and immediate copies."""
     for sizes, mode in product(SIZES, ("on_wait", "eager")):
-        tried = sizes.append and (sizes.races or mode == "on_wait")
-        if tried and sizes.name not in left_out:
+        alike = name == OURS and not (sizes.append and (sizes.races or mode == "on_wait"))
+        if sizes.name not in left_out and not alike:
             yield Job(kernel=name, sizes=sizes.name, mode=mode, cases=cases, seed=seed, append=True)
             yield from _others(name, sizes, mode=mode, append=True, seed=seed)
 
@@ -163,9 +165,10 @@ def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: in
     for sizes in SIZES:
         if sizes.name not in left_out:
             yield Job(kernel=name, sizes=sizes.name, cases=cases, seed=seed)
-            if sizes.races:
+            races = sizes.races or name != OURS
+            if races:
                 yield Job(kernel=name, sizes=sizes.name, mode="eager", cases=few, seed=seed)
-            for mode in ("on_wait", "eager") if sizes.races else ("on_wait",):
+            for mode in ("on_wait", "eager") if races else ("on_wait",):
                 yield from _others(name, sizes, mode=mode, append=False, seed=seed)
     if SIZES[0].name not in left_out:
         for twin in TWINS:

@@ -34,7 +34,6 @@ SCALED: Final = SIZES[3].name
 BYTES: Final = SIZES[4].name
 FOUR: Final = SIZES[11].name
 PLANNED: Final = SIZES[17].name
-LONG: Final = SIZES[7].name
 LONG_WINDOW: Final = SIZES[8].name
 MANY: Final = SIZES[9].name
 ONES: Final = "pages of one cell"

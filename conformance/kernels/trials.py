@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, Protocol, TypedDict, final
 
@@ -31,8 +31,8 @@ from conformance.kernels.batches import (
     within_cells,
 )
 from conformance.kernels.block_sizes import CRAMPED, Own, variants
-from conformance.kernels.coverage import unreachable
-from conformance.kernels.coverage.lines import LinesData
+from conformance.kernels.coverage import lines, unreachable
+from conformance.kernels.coverage.lines import LinesData, Reached
 from conformance.kernels.coverage.sites import Outcome, decides
 from conformance.kernels.kernel_under_test import APPENDING, NEW_CELLS, OURS, Subject
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from impl.attention.tpu.shape import Shape
 
 SHRINK_SECONDS: Final = 20.0
+AGAINST: Final = "reached, though a reason says that it cannot be"
 Shares = tuple[float, float]
 """The largest error relative to the bound, and to the probabilistic bound."""
 NOT_JUDGED: Final[Shares] = (0.0, 0.0)
@@ -86,13 +87,15 @@ class Covered(TypedDict):
     """The line that says what the judged batches have reached of the kernel's branches and loops.
 
     reached, of: outcomes. unreachable: those that the sizes rule out, see `unreachable`. missed:
-    the others that were not reached, each with its line in the source.
+    the others that were not reached, each with its line in the source. decides: whether the verdict
+    is open if there are any: not for a shape that has no room for all.
     """
 
     reached: int
     of: int
     unreachable: int
     missed: list[str]
+    decides: bool
 
 
 @final
@@ -211,6 +214,7 @@ class Trial:
     since: when the first one failed. cores: of its Pallas kernel, 0 if it has none; determined only
     with immediate copies, since several cores add only races. flow: its control flow, if it can be
     followed. seen: what the judged batches have reached of it. plan: its sizes, if it is ours.
+    watched: what tracing reached of each of its kernels, if the job searches.
     """
 
     job: Job
@@ -222,20 +226,22 @@ class Trial:
     flow: "Program | None" = None
     seen: set[Outcome] = field(factory=set)
     plan: "Shape | None" = None
+    watched: list[Reached] = field(factory=list)
 
     def tell_covered(self) -> None:
         """Say what the judged batches have reached."""
         if self.flow is None:
             return
-        every = self._decisive()
+        every, left = self._decisive(), self.left(self.seen)
         missed = [one for one in every if one not in self.seen]
-        left = self.left(self.seen)
+        wrong = [one for one in every if one in self.seen and unreachable.why(one, self.plan)]
         self.tell(
             Covered(
                 reached=len(every) - len(missed),
                 of=len(every),
                 unreachable=len(missed) - len(left),
-                missed=[str(one) for one in left] if self.job.is_roomy else [],
+                missed=[*map(str, left), *(f"{one}: {AGAINST}" for one in wrong)],
+                decides=self.job.is_roomy or bool(wrong),
             )
         )
 
@@ -297,31 +303,36 @@ class Trial:
     def begin_to_follow(self) -> None:
         """Compile the control flow of the kernel, if it has one that can be followed."""
         from conformance.kernels import interpret
-        from conformance.kernels.coverage import lines
         from conformance.kernels.coverage.programs import Program
         from conformance.kernels.coverage.scalars import Unknown
 
         case = self._case(self.allowed(first(self.job.shape)))
-        try:
-            with lines.watched() as watched:
-                traced = interpret.program(
-                    self.subject, case.sizes, case.given, own=self.own, new=case.new
-                )
-        except Exception as error:  # of a function that is not jax's
-            self.tell(Unfollowed(unknown=f"it cannot be traced: {type(error).__name__}"))
-            return
-        for one in watched:
+        for one in self.watched:
             self.tell(Lined(lines=one.to_json()))
+        try:
+            traced = interpret.program(
+                self.subject, case.sizes, case.given, own=self.own, new=case.new
+            )
+        except Exception as error:  # of a function that jax cannot trace as a whole
+            self._tell_unfollowed(f"it cannot be traced: {type(error).__name__}")
+            return
         try:
             flow = Program(traced)
             if not flow.sites:
                 return
             self.flow, self.plan = flow, self._plan(case)
-            for batch in (IDLE, case.batch):
-                self.seen |= self.follow(batch).seen
+            self.seen |= self.follow(case.batch).seen
         except Unknown as error:
             self.flow = None
-            self.tell(Covered(reached=0, of=0, unreachable=0, missed=[f"all of it: {error}"]))
+            self._tell_unfollowed(str(error))
+
+    def _tell_unfollowed(self, why: str) -> None:
+        """Say that nothing is known of branches and loops: a Pallas kernel then misses all."""
+        if not self.watched:
+            self.tell(Unfollowed(unknown=why))
+            return
+        all_of_it = [f"all of it: {why}"]
+        self.tell(Covered(reached=0, of=0, unreachable=0, missed=all_of_it, decides=True))
 
     def _plan(self, case: Case) -> "Shape | None":
         """The sizes of our kernel."""
@@ -466,12 +477,14 @@ class Trial:
             self.tell(Traced(pallas=self.cores > 0))
         cores = self.cores or 1
         try:
-            return interpret.attend(
-                self.subject, case.sizes, arrays, mode=mode, own=self.own, new=new, cores=cores
-            )
+            watches = self.job.searches and not self.watched
+            with lines.watched(self.watched) if watches else nullcontext():
+                return interpret.attend(
+                    self.subject, case.sizes, arrays, mode=mode, own=self.own, new=new, cores=cores
+                )
         except Exception as error:  # whatever a foreign function raises is what is told of it
-            lines = [line for line in str(error).splitlines() if line.strip()] or [""]
-            text = f"{type(error).__name__}: {lines[-1].strip()}"  # of a callback: what it raised
+            said = [line for line in str(error).splitlines() if line.strip()] or [""]
+            text = f"{type(error).__name__}: {said[-1].strip()}"  # of a callback: what it raised
             raised = Ended(ended="raised", text=text, batch=case.batch.to_json())
             self.found = self.found or raised  # a finding is not lost while it is shrunk
             raise Enough from error

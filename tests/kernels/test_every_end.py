@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -16,13 +17,14 @@ from jax.errors import JaxRuntimeError
 from test_bench import made
 
 from conformance.cli import main
-from conformance.kernels import answers, interpret, jobs, metamorphic, trials
+from conformance.kernels import answers, interpret, jobs, metamorphic, processes, trials
 from conformance.kernels.batches import SIZES, Arrays, Batch, Sizes
 from conformance.kernels.compile import launch
+from conformance.kernels.coverage.lines import Reached
 from conformance.kernels.interpret import Answer
 from conformance.kernels.kernel_under_test import find
 from conformance.kernels.processes import Tried
-from conformance.kernels.trials import Job, Trial
+from conformance.kernels.trials import Covered, Job, Trial
 
 __all__ = ["made"]  # a fixture
 
@@ -86,6 +88,79 @@ def test_the_verdict_follows_from_every_end(
     starved = ended in {"killed", "slow", "broken"}
     passed = (which == "other" and not starved) or (ended == "passed" and cases > 0)
     assert (1 if ended != "passed" and not undecided else 0 if passed else 3) == seen
+
+
+@pytest.mark.parametrize("decides", [True, False])
+@pytest.mark.parametrize("missed", [["a line: taken"], []])
+@pytest.mark.parametrize("untraced", [True, False])
+def test_what_was_not_reached_leaves_the_verdict_open(
+    missed: list[str],
+    made: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    *,
+    decides: bool,
+    untraced: bool,
+) -> None:
+    """An outcome of a shape with room for it, or a line of the kernel that no shape leads to."""
+    last = jobs.plan(find("tpu"), cases=3, seed=0).jobs[-1]
+    reached = Reached({"kernel.py": [1]}, {"kernel.py": [1, 2] if untraced else [1]})
+    told = Covered(reached=1, of=2, unreachable=0, missed=missed, decides=decides)
+
+    def end(job: Job) -> Tried:
+        covered = told if job == last else None
+        return Tried(job, 4, 0.5, "passed", pallas=True, covered=covered, lines=[reached])
+
+    made(end)
+    is_left = bool(missed) and decides
+    assert (3 if is_left or untraced else 0) == main.main(["kernel", "tpu", "--cases", "3"])
+    said = capsys.readouterr().out
+    assert is_left == ("a line: taken: no batch reached it" in said)
+    assert untraced == ("the branch at kernel.py:2: no shape leads there" in said)
+
+
+def run_out(ends: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Processes that end as is said, one after another for each shape."""
+
+    def start(tried: Tried, _path: Path) -> Any:
+        def over(_stall: float) -> bool:
+            tried.ended = ends[tried.job.sizes].pop(0)
+            return True
+
+        return SimpleNamespace(tried=tried, over=over, end=lambda: None)
+
+    monkeypatch.setattr(processes, "_start", start)
+    monkeypatch.setattr(processes, "cores", lambda: 1)
+    return processes.make_all
+
+
+@pytest.mark.parametrize("ended", ["hangs", "slow", "killed"])
+@pytest.mark.parametrize("then", ["passed", "hangs", "slow"])
+def test_a_job_that_starved_is_tried_once_more(
+    ended: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second end is the one that counts, whatever it is."""
+    names = [one.name for one in SIZES[:2]]
+    every = [Tried(Job(kernel="tpu", sizes=name)) for name in names]
+    ends = {names[0]: [ended, then, "none"], names[1]: ["passed", "none"]}
+
+    run_out(ends, monkeypatch)(every, update=lambda *_: None)
+
+    assert [then, "passed"] == [one.ended for one in every]
+    assert [True, False] == [one.again for one in every]
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_nothing_is_tried_after_what_is_enough(
+    monkeypatch: pytest.MonkeyPatch, *, stops: bool
+) -> None:
+    """A finding ends a run; without that every job is tried."""
+    every = [Tried(Job(kernel="tpu", sizes=one.name)) for one in SIZES[:3]]
+    ends = {one.job.sizes: ["passed"] for one in every} | {every[1].job.sizes: ["finding"]}
+    enough = (lambda one: one.wrong) if stops else (lambda _one: False)
+
+    run_out(ends, monkeypatch)(every, update=lambda *_: None, enough=enough)
+
+    assert ["passed", "finding", "" if stops else "passed"] == [one.ended for one in every]
 
 
 STEEP: Final = Batch(lens=((1, 40), (3, 37)), behind=True)

@@ -3,9 +3,11 @@
 Toy kernels count their own branches and passes in memory; the counts of the interpreter decide.
 """
 
+import json
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import jax
@@ -25,8 +27,8 @@ from conformance.kernels.coverage import lines, search, unreachable
 from conformance.kernels.coverage.programs import Followed, Program
 from conformance.kernels.coverage.scalars import Unknown
 from conformance.kernels.coverage.sites import Kind, Outcome, Site
-from conformance.kernels.kernel_under_test import find, find_appending
-from conformance.kernels.trials import Job, Trial, _chosen, _drawing
+from conformance.kernels.kernel_under_test import Subject, find, find_appending
+from conformance.kernels.trials import AGAINST, Job, Trial, _chosen, _drawing
 
 COUNTS: Final = 6
 SMALL: Final = "scales below zero, a cap"
@@ -149,6 +151,39 @@ def test_a_branch_that_depends_on_data_is_unknown() -> None:
         Program(traced).follow([None])
 
 
+def adds(given: Any, out: Any) -> None:
+    """A branch by a number to which another was added in place."""
+    out[0] = given[0]
+    jax.ref.addupdate(out, 0, given[0])
+
+    @pl.when(out[0] > 7)
+    def _() -> None:
+        out[0] = 0
+
+
+def compares_unsigned(given: Any, out: Any) -> None:
+    """A branch by a number without a sign."""
+    large = given[0].astype(jnp.uint32) > jnp.uint32(7)
+
+    @pl.when(large)
+    def _() -> None:
+        out[0] = given[0]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"), [(adds, "not modelled"), (compares_unsigned, "on data")]
+)
+def test_what_is_not_modelled_is_unknown(kernel: Callable[..., None], why: str) -> None:
+    """A number that is changed otherwise, or is of another kind, is not taken for what it was."""
+    scalar = pl.BlockSpec(memory_space=pltpu.SMEM)
+    kind = jax.typeof(jnp.zeros((1,), jnp.int32))
+    made = pl.pallas_call(kernel, out_shape=kind, in_specs=[scalar], out_specs=scalar)
+    traced = jax.make_jaxpr(made)(jnp.zeros(1, jnp.int32))
+
+    with pytest.raises(Unknown, match=why):
+        Program(traced).follow([np.array([9], np.int32)])
+
+
 def outcomes(*names: str) -> frozenset[Outcome]:
     """Outcomes of a predicate of this name each."""
     return frozenset(
@@ -259,10 +294,10 @@ def test_every_line_of_our_kernel_is_reached_by_tracing() -> None:
         trial = Trial(job, subject, own)
         case = trial._case(trial.allowed(first(job.shape)))
         jax.clear_caches()  # type: ignore[no-untyped-call]
-        with lines.watched() as reached:
+        before = len(found)
+        with lines.watched(found):
             interpret.program(subject, case.sizes, case.given, own=own, new=case.new)
-        assert reached
-        found += reached
+        assert len(found) > before
 
     _, missed = lines.missed(found)
     assert [] == missed
@@ -278,12 +313,49 @@ def test_lines_are_told_apart() -> None:
             out[...] = values[...]
 
     kind = jnp.zeros((8, 128), jnp.float32)
-    every = []
+    every: list[lines.Reached] = []
     for doubled in (True, False):
-        with lines.watched() as found:
+        with lines.watched(every):
             made = pl.pallas_call(partial(kernel, doubled=doubled), out_shape=jax.typeof(kind))
             jax.make_jaxpr(made)(kind)
-        every += found
 
     assert 1 == len(lines.missed(every[:1])[1]) == len(lines.missed(every[1:])[1])
     assert [] == lines.missed(every)[1]
+
+
+@pytest.mark.parametrize("is_pallas", [False, True])
+def test_a_kernel_that_cannot_be_traced_misses_all(tmp_path: Path, *, is_pallas: bool) -> None:
+    """Of a Pallas kernel it is said that nothing was reached, and of other functions nothing."""
+
+    def function(*_: Any, **__: Any) -> None:
+        raise ValueError("it wants numbers")
+
+    job = Job(kernel="mine:kernel", sizes=SMALL, results=str(tmp_path / "lines"))
+    watched = [lines.Reached({}, {})] * is_pallas
+    names = {name: name for name in job.shape.options}
+    trial = Trial(job, Subject("mine", function, names), {}, watched=watched)
+
+    trial.begin_to_follow()
+
+    *_, last = map(json.loads, Path(job.results).read_text("utf-8").splitlines())
+    why = "it cannot be traced: ValueError"
+    assert last.get("unknown") == (None if is_pallas else why)
+    assert last.get("missed") == ([f"all of it: {why}"] if is_pallas else None)
+    assert last.get("decides", False) == is_pallas
+
+
+def test_a_reason_that_is_wrong_leaves_the_verdict_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is reached although a reason rules it out is listed, for any shape."""
+    job = Job(kernel="tpu", sizes=SMALL, results=str(tmp_path / "lines"))
+    trial = Trial(job, find("tpu"), block_sizes.variants("tpu", job.shape)[0][0])
+    trial.begin_to_follow()
+    everything = (unreachable.Reason("nothing is ever taken", ".*", "taken", scope=".*"),)
+    monkeypatch.setattr(unreachable, "REASONS", everything)
+
+    trial.tell_covered()
+
+    *_, last = map(json.loads, Path(job.results).read_text("utf-8").splitlines())
+    assert last["decides"]
+    assert any(AGAINST in text for text in last["missed"])

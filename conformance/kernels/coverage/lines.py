@@ -95,14 +95,13 @@ def _by_file(places: Iterable[tuple[str, int]]) -> Places:
 
 
 @contextmanager
-def watched() -> Iterator[list[Reached]]:
-    """What is reached of each kernel that is traced inside this block.
+def watched(found: list[Reached]) -> Iterator[None]:
+    """Add what is reached of each kernel that is traced inside this block.
 
     A kernel that imported `pallas_call` by its own name before is not watched.
     """
     from jax.experimental import pallas as pl
 
-    found: list[Reached] = []
     right = pl.pallas_call
 
     def pallas_call(kernel: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -110,7 +109,7 @@ def watched() -> Iterator[list[Reached]]:
 
     setattr(pl, "pallas_call", pallas_call)  # noqa: B010 - mypy takes it for a constant
     try:
-        yield found
+        yield
     finally:
         setattr(pl, "pallas_call", right)  # noqa: B010 - as above
 

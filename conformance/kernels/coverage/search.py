@@ -16,7 +16,7 @@ from conformance.kernels.coverage.sites import Outcome, decides
 DRAWN: Final = 80
 CHANGED: Final = 40
 WORK: Final = 1_500_000
-"""Scalar equations that are followed at most of either; a long row takes tens of thousands."""
+"""Scalar equations that are followed at most of drawn batches; a long row takes ten thousands."""
 CALL: Final = 10_000
 """What a call costs beside the cells that its queries see, in such cells."""
 COSTLY: Final = 5 * CALL
