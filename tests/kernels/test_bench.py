@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,24 @@ def test_an_error_is_a_share_of_its_bound(error: float, bound: float, share: flo
     assert share == right.ratio(found, rows=2)
     assert share / 2 == right.looseness(found, rows=2)
     assert 0.0 == right.ratio(found, rows=1)
+
+
+def test_what_is_loose_is_looked_for_in_the_tokens_nearest_to_their_bound() -> None:
+    """The second bound is computed for these alone, and the largest share of it is told."""
+    asked: list[set[int]] = []
+
+    def likely(tokens: Collection[int]) -> Any:
+        asked.append({*tokens})
+        return np.full((9, 1, 2), 0.25)
+
+    right = answers.Right(np.zeros((9, 1, 2)), np.ones((9, 1, 2)), likely)
+    found = np.zeros((9, 1, 2))
+    found[[7, 2, 4, 0, 8], 0, 1] = 0.5, -0.4, 0.3, 0.2, 0.1
+
+    assert 2.0 == right.looseness(found, rows=9)
+    assert 0.4 / 0.25 == right.looseness(found, rows=7)
+    assert 0.0 == right.looseness(found, rows=0)
+    assert [{7, 2, 4, 0}, {2, 4, 0, 1}] == asked
 
 
 @pytest.mark.parametrize("twin", metamorphic.TWINS)

@@ -266,6 +266,17 @@ def test_it_is_never_above_the_certain_bound(soft_cap: float | None, window: int
     assert not np.isnan(nothing).any()
 
 
+def test_the_rows_of_some_tokens_are_those_of_all() -> None:
+    """Asked for a few, the bound of these is what it is beside the others, which are 0."""
+    arrays: Any = batch(1)
+    every = probabilistic_bound.probable_bound(*arrays, scale=0.3)
+    some = probabilistic_bound.probable_bound(*arrays, scale=0.3, tokens={1, 4})
+
+    rows = np.isin(np.arange(len(every)), [1, 4])
+    np.testing.assert_array_equal(every[rows], some[rows])
+    np.testing.assert_array_equal(0, some[~rows])
+
+
 def test_a_smaller_probability_is_a_wider_bound() -> None:
     """A smaller probability and an unknown blocking widen the bound; invalid ones are refused."""
     arrays: Any = batch(1)
