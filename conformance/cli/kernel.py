@@ -122,7 +122,8 @@ def _tell(report: Report, tried: "Sequence[Tried]") -> None:
     from conformance.kernels.coverage import table
 
     report.count(**jobs.totals(tried))
-    report.say(table.text(tried))
+    if any(one.cases for one in tried):
+        report.say(table.text(tried))
     for line in jobs.lines_of(tried)["missed"]:
         report.skip(f"the branch at {line}", why="no shape leads there when the kernel is traced")
     left = [one for one in tried if not one.ended]
