@@ -130,22 +130,26 @@ def _tell(report: Report, tried: "Sequence[Tried]") -> None:
     if left:
         report.skip(f"{len(left)} of {len(tried)} jobs", why="it stopped; see --keep-going")
     for one in tried:
-        if one.unfollowed:
-            report.skip(f"{_where(one)}: its branches and loops", why=one.unfollowed)
-        if one.covered and one.covered["decides"]:
-            for outcome in one.covered["missed"]:
-                report.skip(f"{_where(one)}: {outcome}", why="no batch reached it")
-        if one.undecided:
-            report.skip(f"{one.job.sizes}, in part or whole", why=f"{one.ended}: {one.text}")
-        elif one.wrong:
-            report.fail(f"{_where(one)}: {', '.join(one.what) or one.ended} {one.text}".rstrip())
-            report.say(f"    {one.batch}")
-        if one.loose:
-            report.say(
-                f"  loose: {_where(one)}: {one.loose} of {one.cases} batches, at most "
-                f"{one.looseness:.3g} times what rounding would likely give"
-            )
-            report.say(f"    {one.loosest}")
+        _tell_job(one, report)
+
+
+def _tell_job(one: "Tried", report: Report) -> None:
+    if one.unfollowed:
+        report.skip(f"{_where(one)}: its branches and loops", why=one.unfollowed)
+    if one.covered and one.covered["decides"]:
+        for outcome in one.covered["missed"]:
+            report.skip(f"{_where(one)}: {outcome}", why="no batch reached it")
+    if one.undecided:
+        report.skip(f"{one.job.sizes}, in part or whole", why=f"{one.ended}: {one.text}")
+    elif one.wrong:
+        report.fail(f"{_where(one)}: {', '.join(one.what) or one.ended} {one.text}".rstrip())
+        report.say(f"    {one.batch}")
+    if one.loose:
+        report.say(
+            f"  loose: {_where(one)}: {one.loose} of {one.cases} batches, at most "
+            f"{one.looseness:.3g} times what rounding would likely give"
+        )
+        report.say(f"    {one.loosest}")
 
 
 def _reproduce(target: File, tried: "Sequence[Tried]", report: Report) -> None:
