@@ -215,7 +215,6 @@ def shape_of(
         cores=target.cores,
         byte_products=target.byte_products,
         negative_zeros=target.negative_zeros,
-        tall=target.tall,
         sinks=sinks,
         blocks=blocks or planning.UNPLANNED,
     )
@@ -277,7 +276,7 @@ def _call(
         ),
     )
     blank = jnp.zeros_like(wide)
-    more = [] if new is None else [new]
+    more = [] if new is None else [_tiles(shape, new)]
     spaces = [pltpu.HBM] * len(more)
     if sinks is not None:
         more.append(_by_row(shape, sinks))
@@ -305,7 +304,7 @@ def _call(
         name=NAME,
     )(
         *(kv_lens, cu_q_lens, num_seqs, _ids(shape, page_indices), wide),
-        *(_in_parts(shape, kv_pages), *more, blank),
+        *(_tiles(shape, _in_parts(shape, kv_pages)), *more, blank),
     )
     return out[:, :q_heads, :head_dim]
 
@@ -315,14 +314,29 @@ def _in_parts(shape: Shape, kv_pages: Shaped[Array, "P rows lanes"]) -> Array:
     return kv_pages.reshape(shape.pages, shape.page_rows, shape.lanes)
 
 
+def _tiles(shape: Shape, kv_rows: Shaped[Array, "*axes lanes"]) -> Shaped[Array, "N tile lanes"]:
+    """Rows of the pool, or of new cells, as tiles; or as pages that have fewer rows than a tile.
+
+    Nothing is moved, as the axis of tiles or of pages is no part of the layout.
+    """
+    return kv_rows.reshape(-1, min(shape.tile, kv_rows.shape[-2]), shape.lanes)
+
+
 def _ids(shape: Shape, page_indices: Int32[Array, "B M"]) -> Int32[Array, "N 1 128"]:
-    """The table as the kernel copies it, with ids of the pages of the shape; all are in range."""
+    """The table as the kernel copies it, with ids of the pages of the shape; all are in range.
+
+    The first id of a run is negative, see `Shape.runs`.
+    """
     seqs, entries = page_indices.shape
     parts = shape.pages_per_seq // entries
     inside = jnp.clip(page_indices, 0, shape.pages // parts - 1)
     ids = inside[:, :, None] * parts + jnp.arange(parts, dtype=jnp.int32)
     missing = shape.table_rows * LANES - shape.pages_per_seq
     padded = jnp.pad(ids.reshape(seqs, shape.pages_per_seq), ((0, 0), (0, missing)))
+    if shape.runs:
+        blocks = padded.reshape(-1, shape.together)
+        is_run = jnp.all(jnp.diff(blocks, axis=1) == 1, axis=1)
+        padded = blocks.at[:, 0].set(jnp.where(is_run, ~blocks[:, 0], blocks[:, 0]))
     return padded.reshape(-1, 1, LANES)
 
 

@@ -26,7 +26,9 @@ FEWEST: Final = 16
 """Rows of 16-bit numbers in a register: no block is smaller."""
 WORDS: Final = 2048
 """Rows of K in one step of decoding, of all KV heads together."""
-MOST_DECODE_CELLS: Final = 512
+FETCHED: Final = 16384
+"""Rows of K in one fetch, of all KV heads together; or those of 2048 cells, if these are more."""
+MOST_DECODE_CELLS: Final = 1024
 MOST_SCORES: Final = (2**20, 2**18)
 """The most scores of a KV head in one step of a prefill; the second if vector memory is short."""
 LONG: Final = 2048
@@ -44,7 +46,7 @@ UNPLANNED: Final = Blocks(kv_pages=1, decode_cells=1, decode_steps=4, q_rows=1, 
 class Chip:
     """name: its usual name. kinds: its names in jax. vmem: bytes of vector memory of a core.
 
-    cores: number of cores of one device. byte_products, negative_zeros, tall: see `Shape`. The e4m3
+    cores: number of cores of one device. byte_products, negative_zeros: see `Shape`. The e4m3
     of the matrix units of v5e, v5p and v6e has another bias and, by its name, NaN in place of -0.
     """
 
@@ -54,7 +56,6 @@ class Chip:
     cores: int
     byte_products: bool = True
     negative_zeros: bool = True
-    tall: bool = False
 
     @property
     def limit(self) -> int:
@@ -69,7 +70,7 @@ CHIPS: Final = {
         Chip("v5e", ("TPU v5 lite", "TPU v5e"), 128 * MIB, 1, negative_zeros=False),
         Chip("v5p", ("TPU v5", "TPU v5p"), 64 * MIB, 2, negative_zeros=False),
         Chip("v6e", ("TPU v6 lite", "TPU v6e"), 128 * MIB, 1, negative_zeros=False),
-        Chip("7x", ("TPU7x",), 64 * MIB, 1, tall=True),
+        Chip("7x", ("TPU7x",), 64 * MIB, 1),
     )
 }
 """Sizes as the compiler reports them."""
@@ -166,7 +167,7 @@ def candidates(shape: Shape) -> Iterator[Blocks]:
 
 def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
     rows = min(256 if shape.tokens >= LONG else 128, _power_from(shape.tokens))
-    sizes = (2048, 1024, 512, 256, 128), (256, 128, 64, 32, 16), MOST_SCORES, (8, 4)
+    sizes = _fetches(shape), (256, 128, 64, 32, 16), MOST_SCORES, (4, 8)
     for fetch, q_rows, scores, steps in product(*sizes):
         cells = min(max(fetch, decode_cells, shape.page_size), _power_from(shape.capacity))
         cells = max(cells, decode_cells, LANES)
@@ -179,6 +180,12 @@ def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
             q_rows=q_rows,
             prefill_cells=min(cells, 1024, max(LANES, _power_to(scores // (shape.group * q_rows)))),
         )
+
+
+def _fetches(shape: Shape) -> list[int]:
+    """Cells of a fetch: with few KV heads it is long, so that its begin counts for little."""
+    longest = min(8192, max(2048, _power_to(FETCHED // shape.kv_heads)))
+    return [longest >> power for power in range(longest.bit_length()) if longest >> power >= LANES]
 
 
 def need(shape: Shape) -> int:
@@ -194,11 +201,14 @@ def allocated(shape: Shape) -> list[Any]:
 
 
 def padded(buffer: Any) -> int:
-    """Bytes of a buffer: the last axis fills registers of 128 lanes, the one before of 8 rows."""
+    """Bytes of a buffer: the last axis fills registers of 128 lanes, the one before of 8 rows.
+
+    More than 8 rows of numbers of two bytes fill registers of 16.
+    """
     *outer, rows, width = buffer.shape
     size: int = jnp.dtype(buffer.dtype).itemsize
-    tall = ceil_div(rows, SUBLANES * 4 // size) * SUBLANES * 4 // size
-    return int(prod(outer)) * tall * ceil_div(width, LANES) * LANES * size
+    high = SUBLANES if rows <= SUBLANES and size == 2 else SUBLANES * 4 // size
+    return int(prod(outer)) * ceil_div(rows, high) * high * ceil_div(width, LANES) * LANES * size
 
 
 def spills(shape: Shape) -> int:

@@ -28,18 +28,24 @@ class Inputs(NamedTuple):
 class Buffers(NamedTuple):
     """Double buffers: ids in scalar memory; pages, queries and results in vector memory.
 
-    stored: how many rows of each result are being copied out. The others are semaphores.
+    pages has an axis of tiles, so that the compiler lays it out as main memory is, whose tiles may
+    have fewer rows than those that it takes otherwise: a copy then changes no order. results: of
+    blocks of a prefill; answers: of decoding. stored, answered: how many rows of each are being
+    copied out. The others are semaphores.
     """
 
     ids: Any
     pages: Any
     queries: Any
     results: Any
+    answers: Any
     stored: Any
+    answered: Any
     ids_here: Any
     pages_here: Any
     queries_here: Any
     results_gone: Any
+    answers_gone: Any
 
 
 def given(shape: Shape) -> list[Any]:
@@ -54,13 +60,17 @@ def sized(shape: Shape) -> Buffers:
     return Buffers(
         ids=pltpu.SMEM((2 * shape.id_rows, 1, LANES), jnp.int32),
         pages=pltpu.VMEM(
-            (2 * shape.blocks.kv_pages * shape.page_rows, shape.lanes), shape.kv_dtype
+            (2 * shape.fetch_cells * shape.rows // shape.tile, shape.tile, shape.lanes),
+            shape.kv_dtype,
         ),
         queries=pltpu.VMEM(block, shape.q_dtype),
         results=pltpu.VMEM(block, shape.q_dtype),
+        answers=pltpu.VMEM((2, 1, shape.q_heads, shape.width), shape.q_dtype),
         stored=pltpu.SMEM((2,), jnp.int32),
+        answered=pltpu.SMEM((2,), jnp.int32),
         ids_here=semaphores,
         pages_here=semaphores,
         queries_here=semaphores,
         results_gone=semaphores,
+        answers_gone=semaphores,
     )

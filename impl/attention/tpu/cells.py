@@ -24,18 +24,20 @@ MAGNITUDES = 0x7F7F7F7F
 
 def keys(shape: Shape, kv: Any, start: Array, count: int) -> Array:
     """K of `count` cells of a buffer from cell `start` on, a multiple of it: [rows, width]."""
-    return _rows(shape, kv, start, count, shape.key_register)
+    return rows(shape, kv, start, count, shape.key_register, shape.width)
 
 
 def values(shape: Shape, kv: Any, start: Array, count: int) -> Array:
     """V of these cells: [rows, width]."""
-    return _rows(shape, kv, start, count, 0)
+    return rows(shape, kv, start, count, 0, shape.width)
 
 
-def _rows(shape: Shape, kv: Any, start: Array, count: int, lane: int) -> Array:
-    first = pl.multiple_of(start * shape.rows, count * shape.rows)
-    found: Array = kv[pl.ds(first, count * shape.rows), pl.ds(lane, shape.width)]
-    return found
+def rows(shape: Shape, kv: Any, start: Array, count: int, lane: int, width: int) -> Array:
+    """All rows of these cells, some of their lanes: [rows, width]."""
+    tiles = count * shape.rows // shape.tile
+    first, _ = divide(start * shape.rows, shape.tile)
+    found: Array = kv[pl.ds(pl.multiple_of(first, tiles), tiles), :, pl.ds(lane, width)]
+    return found.reshape(-1, width)
 
 
 def product(shape: Shape, held: Array) -> Array:
@@ -152,12 +154,16 @@ def place(shape: Shape, index: Array, count: int) -> Array:
 
 
 def blanked(shape: Shape, held: Array, low: Array, high: Array) -> Array:
-    """Rows with zeros in the cells before `low` and from `high` on: 0 * NaN is NaN."""
-    return blended(shape, jnp.zeros_like(held), held, low, high)
+    """Rows with zeros in the cells before `low` and from `high` on: 0 * NaN is NaN.
+
+    Without a window every cell before `high` is visible.
+    """
+    first = None if shape.window is None else low
+    return blended(shape, jnp.zeros_like(held), held, first, high)
 
 
-def blended(shape: Shape, old: Array, new: Array, low: Array, high: Array) -> Array:
-    """Rows of the old cells, with the new ones from `low` on and before `high`."""
+def blended(shape: Shape, old: Array, new: Array, low: Array | None, high: Array) -> Array:
+    """Rows of the old cells, with the new ones from `low` on, if given, and before `high`."""
     packing = 4 // old.dtype.itemsize
     before, after = pltpu.bitcast(old, jnp.uint32), pltpu.bitcast(new, jnp.uint32)
     word = lax.broadcasted_iota(jnp.int32, before.shape, 0)
@@ -174,7 +180,8 @@ def blended(shape: Shape, old: Array, new: Array, low: Array, high: Array) -> Ar
     return pltpu.bitcast(found, old.dtype)
 
 
-def _inside(shape: Shape, row: Array, low: Array, high: Array) -> Array:
+def _inside(shape: Shape, row: Array, low: Array | None, high: Array) -> Array:
     """Whether the cell of a row is among these."""
     heads = shape.kv_heads
-    return (row >= low * heads) & (row < high * heads)
+    before = row < high * heads
+    return before if low is None else (row >= low * heads) & before

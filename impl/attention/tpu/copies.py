@@ -9,10 +9,25 @@ from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from impl.attention.tpu.arithmetic import divide
+
 
 def copy(source: Any, destination: Any, semaphore: Any) -> Any:
     """A copy to be started or waited for; a wait depends on the destination's size alone."""
     return pltpu.make_async_copy(source, destination, semaphore)
+
+
+def part(tiles: Any, row: Array, count: int) -> Any:
+    """`count` rows of an array of tiles [tiles, rows of a tile, lanes], whole tiles or within one.
+
+    row: the first one. It and `count` fill tiles, or it is a multiple of `count`, and that divides
+    a tile.
+    """
+    size = tiles.shape[-2]
+    tile, within = divide(row, size)
+    if count % size == 0:
+        return tiles.at[pl.ds(tile, count // size)]
+    return tiles.at[tile, pl.ds(pl.multiple_of(within, count), count)]
 
 
 def in_powers(count: Array, most: int, act: Callable[[Array, int], None]) -> None:

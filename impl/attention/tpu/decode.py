@@ -3,17 +3,21 @@
 The rows of K of all KV heads are one matrix, which every query head is multiplied with; the scores
 of the other heads' rows are masked. That is more arithmetic than needed, but no row of the pool is
 moved: the cost of decoding is to fill the matrix unit with K and V, once in either case. Steps
-overlap: while one is summed up, the largest score of the next is found and the products of the one
-after that are computed. Of four buffers of scores three are in use at a time, so that each step in
-a group of four, or of eight, always has the same buffer.
+of a group overlap: while one is summed up, the largest score of the next is found and the products
+of the one after that are computed. Of four buffers of scores three are in use at a time, so that
+each step in a group of four, or of eight, always has the same buffer.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention.tpu import cells
@@ -52,48 +56,71 @@ def begin(scratch: Scratch) -> None:
     scratch.sums[...] = jnp.zeros_like(scratch.sums)
 
 
-def absorb(shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) -> None:
-    """Add one fetch to the online softmax. queries [q_heads, width], in `Shape.compute`."""
-    steps, size = shape.blocks.decode_steps, shape.blocks.decode_cells
-    group = steps * size
-    work = Work(shape, scratch, kv, queries, span)
+class Cut(NamedTuple):
+    """How a fetch is cut into steps: i32[] each, from its start.
 
-    def turn(index: Array, carry: tuple[Array, Array], step: int | None) -> tuple[Array, Array]:
-        """One step. step: its number in a group whose cells are all visible, or None."""
-        before, now = carry
-        masked, last = step is None, step is None or step == steps - 1
-        work.add(index, _slot(index, step, 0), before, now, masked=masked)
-        work.score(index + AHEAD, _slot(index, step, AHEAD))
-        return now, work.largest(index + 1, _slot(index, step, 1), now, masked=last)
+    first to end: steps, of which those of the groups low to high are whole. Behind the last one
+    there is a shorter step, if visible cells are left.
+    """
 
-    def whole(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        for step in range(steps):
-            carry = turn(number * steps + step, carry, step)
-        return carry
+    first: Array
+    low: Array
+    high: Array
+    end: Array
 
-    def ragged(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        return turn(index, carry, None)
 
-    first, last = quotient(span.low, size), rounded_up(span.high, size)
-    low = rounded_up(span.low, group)
-    high = jnp.maximum(quotient(span.high, group), low)
-    for ahead in range(AHEAD):
-        work.score(first + ahead, _slot(first, None, ahead))
-    before = scratch.largest[...]
-    carry = (before, work.largest(first, _slot(first, None, 0), before, masked=True))
+def cut(shape: Shape, span: Span) -> Cut:
+    """Whole groups of steps, and single ones before and after them."""
+    size, steps = shape.blocks.decode_cells, shape.blocks.decode_steps
+    shorter = max(shape.rest_cells, default=0)
+    low = rounded_up(span.low, steps * size)
+    high = jnp.maximum(quotient(span.high, steps * size), low)
+    first = quotient(span.low, size)
+    end = quotient(span.high + (size - shorter - 1), size)
+    return Cut(first, low, high, end)
+
+
+class Fetched(NamedTuple):
+    """What decoding works with: a fetch, and the query. queries [q_heads, width], in `compute`."""
+
+    shape: Shape
+    scratch: Scratch
+    kv: Any
+    queries: Array
+    span: Span
+
+
+def absorb(work: Fetched, beside: Callable[[Array], None] | None = None) -> None:
+    """Add the steps of a fetch, but for the last, shorter one, to the online softmax.
+
+    Steps of whole groups overlap, and need no mask. What is before and after them is taken in steps
+    by themselves. beside: called in each step, with its number from the first one on, for what the
+    scalar unit does meanwhile.
+    """
+    shape, at = work.shape, cut(work.shape, work.span)
+    group = shape.blocks.decode_steps
+    steps = Steps(work, shape.blocks.decode_cells, beside)
+
+    def alone(index: Array, _: None) -> None:
+        steps.alone(index)
+
     if shape.window is not None:
         with jax.named_scope("before"):
-            carry = lax.fori_loop(first, jnp.minimum(low * steps, last), ragged, carry)
+            lax.fori_loop(at.first, jnp.minimum(at.low * group, at.end), alone, None)
     with jax.named_scope("whole"):
-        carry = lax.fori_loop(low, high, whole, carry)
+        steps.groups(at.low, at.high)
     with jax.named_scope("after"):
-        carry = lax.fori_loop(high * steps, last, ragged, carry)
-    scratch.largest[...] = carry[0]
+        lax.fori_loop(at.high * group, at.end, alone, None)
 
 
-def _slot(index: Array, step: int | None, ahead: int) -> Any:
-    """The buffer of scores; it is static inside a group, which lets its steps overlap."""
-    return divide(index + ahead, BUFFERS)[1] if step is None else (step + ahead) % BUFFERS
+def rest(work: Fetched) -> None:
+    """Add the last step, as short as the cells allow."""
+    begin = cut(work.shape, work.span).end * work.shape.blocks.decode_cells
+    left = work.span.high - begin
+    for size, shorter in pairwise((*work.shape.rest_cells, 0)):
+        step = Steps(work, size)
+        with jax.named_scope(str(size)):
+            pl.when((left <= size) & (left > shorter))(partial(step.alone, quotient(begin, size)))
 
 
 def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
@@ -126,57 +153,108 @@ def mean(total: Array, sums: Array) -> Array:
     return jnp.where(total == 0.0, 0.0, sums / jnp.where(total == 0.0, 1.0, total))
 
 
-class Work:
-    """The three parts of a step. index: which step of the fetch; slot: which buffer of scores."""
+class Steps:
+    """Steps of one length over a fetch. index: which step of it; slot: which buffer of scores.
 
-    def __init__(self, shape: Shape, scratch: Scratch, kv: Any, queries: Array, span: Span) -> None:
-        self.shape, self.scratch, self.kv = shape, scratch, kv
-        self.queries, self.span = queries, span
-        self.cells = shape.blocks.decode_cells
-        self.count = self.cells * shape.kv_heads
-        like = (shape.q_heads, self.count)
-        self.cell, head = divide(lax.broadcasted_iota(jnp.int32, like, 1), shape.kv_heads)
-        row, _ = divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.group)
-        self.own = head == row
+    beside: see `absorb`. The compiler moves a copy across no load of cells, so it is called between
+    those of K and of V.
+    """
+
+    def __init__(
+        self, work: Fetched, count: int, beside: Callable[[Array], None] | None = None
+    ) -> None:
+        self.shape, self.scratch, self.kv, self.queries, self.span = work
+        self.cells, self.beside = count, beside
+        self.first = quotient(self.span.low, count)
+
+    def groups(self, first: Array, last: Array) -> None:
+        """Whole groups, from one to another; slots are static, so that their steps overlap."""
+        steps = self.shape.blocks.decode_steps
+
+        @pl.when(first < last)
+        def _() -> None:
+            for ahead in range(AHEAD):
+                self._score(first * steps + ahead, ahead)
+            before = self.scratch.largest[...]
+            carry = before, self._largest(0, before)
+
+            def group(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+                for step in range(steps):
+                    carry = self._turn(number * steps + step, step, *carry)
+                return carry
+
+            self.scratch.largest[...] = lax.fori_loop(first, last, group, carry)[0]
+
+    def alone(self, index: Array) -> None:
+        """One step by itself, of which not all cells may be visible."""
+        low, high = ((end - index * self.cells) for end in (self.span.low, self.span.high))
+        found = masked(self.shape, self._products(index), low, high)
+        if self.beside is not None:
+            self.beside(index - self.first)
+        before = self.scratch.largest[...]
+        now = jnp.maximum(before, jnp.max(found, axis=1, keepdims=True))
+        self.scratch.largest[...] = now
+        values = cells.values(self.shape, self.kv, self._start(index), self.cells)
+        self._add(found, cells.blanked(self.shape, values, low, high), before, now)
+
+    def _turn(self, index: Array, step: int, before: Array, now: Array) -> tuple[Array, Array]:
+        """Sum one step up, and prepare the two after it, which may be past the last group."""
+        if self.beside is not None:
+            self.beside(index - self.first)
+        values = cells.values(self.shape, self.kv, self._start(index), self.cells)
+        self._add(self.scratch.scores[step % BUFFERS], values, before, now)
+        self._score(index + AHEAD, (step + AHEAD) % BUFFERS)
+        return now, self._largest((step + 1) % BUFFERS, now)
 
     def _start(self, index: Array) -> Array:
         start = jnp.minimum(index * self.cells, self.shape.fetch_cells - self.cells)
         return self.span.start + start
 
-    def score(self, index: Array, slot: Any) -> None:
-        """Multiply Q with K, also past the end, where the scores are not used."""
+    def _products(self, index: Array) -> Array:
+        """Q with K, also past the end and of other heads; f32[q_heads, rows]."""
         held = cells.keys(self.shape, self.kv, self._start(index), self.cells)
-        found = cells.product(self.shape, held)
-        self.scratch.scores[slot] = jnp.where(
-            self.own, scores(self.shape, self.queries, found), LOWEST
-        )
+        return scores(self.shape, self.queries, cells.product(self.shape, held))
 
-    def _scores(self, index: Array, slot: Any, *, masked: bool) -> Array:
-        held: Array = self.scratch.scores[slot]
-        if not masked:
-            return held
-        cell = index * self.cells + self.cell
-        return jnp.where((cell >= self.span.low) & (cell < self.span.high), held, LOWEST)
+    def _score(self, index: Array, slot: int) -> None:
+        self.scratch.scores[slot] = masked(self.shape, self._products(index))
 
-    def largest(self, index: Array, slot: Any, before: Array, *, masked: bool) -> Array:
+    def _largest(self, slot: int, before: Array) -> Array:
         """The largest score so far, this step's included; f32[q_heads, 128], all lanes the same."""
-        held = self._scores(index, slot, masked=masked)
-        return jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
+        return jnp.maximum(before, jnp.max(self.scratch.scores[slot], axis=1, keepdims=True))
 
-    def add(self, index: Array, slot: Any, before: Array, now: Array, *, masked: bool) -> None:
+    def _add(self, held: Array, values: Array, before: Array, now: Array) -> None:
         """Add V, weighted by the exponentials of the scores."""
         origin = jnp.where(now == LOWEST, 0.0, now)
         rescale = power(self.shape, before - origin)
-        held = self._scores(index, slot, masked=masked)
         weights = power(self.shape, held - spread(origin, held.shape[1]))
-        found = cells.values(self.shape, self.kv, self._start(index), self.cells)
-        if masked:
-            low, high = ((end - index * self.cells) for end in (self.span.low, self.span.high))
-            found = cells.blanked(self.shape, found, low, high)
         total, sums = self.scratch.total, self.scratch.sums
         total[...] = total[...] * rescale + by_lane(weights)
-        added = weigh(self.shape, weights, cells.product(self.shape, found))
+        added = weigh(self.shape, weights, cells.product(self.shape, values))
         sums[...] = sums[...] * spread(rescale, added.shape[1]) + added
+
+
+def masked(
+    shape: Shape, found: Array, low: Array | None = None, high: Array | None = None
+) -> Array:
+    """Scores f32[q_heads, rows] with the lowest in place of those of other heads and cells.
+
+    low, high: the visible cells, from the first row; all are without them. As far as the pattern of
+    heads repeats from register to register, it is made once.
+    """
+    rows, heads = found.shape[1], shape.kv_heads
+    width = LANES if LANES % heads == 0 else rows
+    like = (shape.q_heads, width)
+    cell, head = divide(lax.broadcasted_iota(jnp.int32, like, 1), heads)
+    own = head == divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.group)[0]
+    parts = []
+    for first in range(0, rows, width):
+        seen = own
+        if high is not None:
+            seen = seen & (cell < high - first // heads)
+        if low is not None and shape.window is not None:
+            seen = seen & (cell >= low - first // heads)
+        parts.append(jnp.where(seen, found[:, first : first + width], LOWEST))
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
 
 
 def scores(shape: Shape, queries: Array, keys: Array) -> Array:

@@ -2,40 +2,58 @@
 
 A fetch is some pages of one sequence for one block of its queries; the fetches of all sequences
 form one list. While one is worked on, the pages of the next are being copied, and the page ids of
-the one after that. Only pages that hold visible cells are copied, and each fetch is waited for as a
-whole. Tables lie in main memory, so that they may be of any size. Two cores take turns at the
-blocks of queries: each has its own list, and they share only their inputs.
+the one after that. Copies are started before it; where there are many small pages and it is
+decoded, the scalar unit starts most of them beside its steps. Only pages that hold visible cells
+are copied, and each fetch is waited for as a whole. Tables lie in main memory, so that they may be
+of any size. Two cores take turns at the blocks of queries: each has its own list, and they share
+only their inputs.
 """
 
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from attrs import evolve
 from jax import Array, lax
 from jax.experimental import pallas as pl
 
 from impl.attention.tpu import decode, fresh, prefill
 from impl.attention.tpu.arithmetic import divide, parity, quotient, rounded_up
 from impl.attention.tpu.buffers import Buffers, Inputs
-from impl.attention.tpu.copies import copy, in_powers
+from impl.attention.tpu.copies import copy, in_powers, part
 from impl.attention.tpu.decode import Span
 from impl.attention.tpu.shape import LANES, Shape
 
-TOGETHER: Final = 8
-"""Copies of pages whose starts overlap: each waits for its page id."""
+FEW: Final = 8
+"""Most queries of a sequence that has a small block of its own, such as drafts to be verified."""
 
 
 class Fetch(NamedTuple):
     """A fetch: its sequence, block of queries, index in the sequence, and number in the list.
 
-    item: the number of its block of queries in the list. All i32[].
+    q_len, kv_len: of the sequence. item: the number of its block of queries in the list. All i32[].
     """
 
     seq: Array
+    q_len: Array
+    kv_len: Array
     block: Array
     fetch: Array
     number: Array
     item: Array
+
+
+class Starts(NamedTuple):
+    """When the pages of a fetch are copied that are copied whole. All i32[].
+
+    first to last, of which those from `beside` on are started by the fetch before it, beside its
+    steps. `beside` is a multiple of `Shape.together`, and may be past the last.
+    """
+
+    first: Array
+    beside: Array
+    last: Array
 
 
 class Flow:
@@ -51,26 +69,32 @@ class Flow:
     ) -> None:
         self.shape, self.inputs, self.out, self.buffers = shape, inputs, out, buffers
         self.decode, self.prefill = scratch
+        self.few = evolve(shape, blocks=evolve(shape.blocks, q_rows=FEW))
 
     def run(self) -> None:
         """Work through the list of fetches."""
-        self.buffers.stored[0], self.buffers.stored[1] = jnp.int32(0), jnp.int32(0)
+        for slot in range(2):
+            self.buffers.stored[slot] = self.buffers.answered[slot] = jnp.int32(0)
         first = self._first()
         self._start_ids(first)
-        self._start_pages(first)
+        self._wait_ids(first)
+        self._start_pages(first, self._starts(first, None))
         second = self._after(first)
         self._start_ids(second)
 
         def body(carry: tuple[Fetch, Fetch]) -> tuple[Fetch, Fetch]:
             now, ahead = carry
             later = self._after(ahead)
-            self._start_pages(ahead)
+            self._wait_ids(ahead)
+            starts = self._starts(ahead, now)
+            self._start_pages(ahead, starts)
             self._start_ids(later)
-            self._work(now)
+            self._work(now, ahead, starts)
             return ahead, later
 
         lax.while_loop(lambda carry: self._exists(carry[0]), body, (first, second))
         for slot in range(2):
+            self._wait_answer(slot)
             self._wait_result(slot)
 
     def _exists(self, fetch: Fetch) -> Array:
@@ -108,11 +132,14 @@ class Flow:
     def _begin(self, seq: Array) -> Fetch:
         """The first fetch of a sequence: queries at negative positions see nothing."""
         at = jnp.minimum(seq, self.shape.seqs - 1)
-        early = jnp.maximum(self._q_len(at) - self.inputs.kv_lens[at], 0)
-        return self._first_of(seq, quotient(early, self.shape.blocks.q_rows))
+        q_len, kv_len = self._q_len(at), self.inputs.kv_lens[at]
+        early = jnp.maximum(q_len - kv_len, 0)
+        first = Fetch(seq, q_len, kv_len, *[jnp.int32(0)] * 4)
+        return self._first_of(first, quotient(early, self.shape.blocks.q_rows))
 
-    def _first_of(self, seq: Array, block: Array) -> Fetch:
-        start = Fetch(seq, block, *[jnp.int32(0)] * 3)
+    def _first_of(self, fetch: Fetch, block: Array) -> Fetch:
+        """The first fetch of another block of the same sequence."""
+        start = fetch._replace(block=block)
         return start._replace(fetch=quotient(self._visible(start)[0], self.shape.fetch_cells))
 
     def _after(self, fetch: Fetch) -> Fetch:
@@ -127,18 +154,16 @@ class Flow:
 
     def _next_block(self, fetch: Fetch, *, unless: Array | bool = False) -> Fetch:
         """The first fetch of the next block of queries, of any core. unless: none is needed."""
-        at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
-        blocks = rounded_up(self._q_len(at), self.shape.blocks.q_rows)
+        blocks = rounded_up(fetch.q_len, self.shape.blocks.q_rows)
         more = fetch.block + 1 < blocks
         following = self._next_seq(jnp.where(unless | more, self._seqs(), fetch.seq + 1))
-        return _either(more, self._first_of(fetch.seq, fetch.block + 1), self._begin(following))
+        return _either(more, self._first_of(fetch, fetch.block + 1), self._begin(following))
 
     def _visible(self, fetch: Fetch) -> tuple[Array, Array]:
         """The cells of the sequence that its block of queries may see: from, to."""
-        at = jnp.minimum(fetch.seq, self.shape.seqs - 1)
-        kv_len, rows = self.inputs.kv_lens[at], self.shape.blocks.q_rows
-        first = kv_len - self._q_len(at) + fetch.block * rows
-        high = jnp.minimum(jnp.minimum(kv_len, first + rows), self.shape.capacity)
+        rows = self.shape.blocks.q_rows
+        first = fetch.kv_len - fetch.q_len + fetch.block * rows
+        high = jnp.minimum(jnp.minimum(fetch.kv_len, first + rows), self.shape.capacity)
         if self.shape.window is None:
             return jnp.int32(0), high
         # A length past the table, which is a misuse, must not leave a negative number of cells.
@@ -167,8 +192,7 @@ class Flow:
 
     def _first_fresh(self, fetch: Fetch) -> Array:
         """The first cell of the queries' own tokens, from the start of the fetch."""
-        before: Array = self.inputs.kv_lens[fetch.seq] - self._q_len(fetch.seq)
-        return before - fetch.fetch * self.shape.fetch_cells
+        return fetch.kv_len - fetch.q_len - fetch.fetch * self.shape.fetch_cells
 
     def _fresh(self, fetch: Fetch) -> tuple[Array, Array]:
         """The visible cells of this fetch that are given as operands: the first, how many."""
@@ -198,6 +222,11 @@ class Flow:
         def _() -> None:
             self._ids_copy(fetch).start()
 
+    def _wait_ids(self, fetch: Fetch) -> None:
+        @pl.when(self._exists(fetch))
+        def _() -> None:
+            self._ids_copy(fetch).wait()
+
     def _ids_copy(self, fetch: Fetch) -> Any:
         shape, slot = self.shape, parity(fetch.number)
         page = fetch.fetch * shape.blocks.kv_pages
@@ -208,54 +237,143 @@ class Flow:
             self.buffers.ids_here.at[slot],
         )
 
-    def _start_pages(self, fetch: Fetch) -> None:
-        """Copy the pages; and the queries, if this is their first fetch."""
+    def _starts(self, fetch: Fetch, before: Fetch | None) -> Starts:
+        """Which pages the fetch before it can start: so many in each step of decoding.
+
+        The first block of pages is not among them, which keeps memory busy until these steps begin;
+        and none is if it is a run, since runs need few copies.
+        """
+        together = self.shape.together
+        first, last = self._pages(fetch)
+        begin = rounded_up(first, together)
+        left = rounded_up(last, together) - begin
+        if before is not None and self.shape.beside:
+            room = jnp.where(self._is_run(fetch, begin * together), 0, self._room(before))
+            left = jnp.maximum(left - quotient(room, together), 1)
+        beside = (begin + left) * together
+        return Starts(first, beside, jnp.where(self._exists(fetch), last, 0))
+
+    def _is_run(self, fetch: Fetch, page: Array) -> Array:
+        """Whether a run begins with this page, which may be past the last; its ids are here."""
+
+        def first() -> Array:
+            row, lane = self._id_place(fetch, parity(fetch.number), page)
+            named: Array = self.buffers.ids[row, 0, lane]
+            return named
+
+        is_there = self._exists(fetch) & (page < self.shape.blocks.kv_pages)
+        found: Array = lax.cond(is_there, first, lambda: jnp.int32(0)) < 0
+        return found
+
+    def _room(self, fetch: Fetch) -> Array:
+        """How many starts of copies there is time for, beside the steps of this fetch."""
+        steps = decode.cut(self.shape, self._in_buffer(fetch))
+        single = self._is_single(fetch)
+        return jnp.where(single, steps.end - steps.first, 0) * self.shape.beside
+
+    def _start_pages(self, fetch: Fetch, starts: Starts) -> None:
+        """Copy pages that are not started later; and the queries, if this is their first fetch."""
 
         @pl.when(self._exists(fetch))
         def _() -> None:
-            self._ids_copy(fetch).wait()
-            slot = parity(fetch.number)
-            first, last = self._pages(fetch)
-            several = quotient(last - first, TOGETHER)
-            done = first + several * TOGETHER
+            slot, together = parity(fetch.number), self.shape.together
+            last = jnp.minimum(starts.beside, starts.last)
+            begin = starts.first
 
-            def start(group: Array, _: None) -> None:
-                for page in range(TOGETHER):
-                    self._start_page(fetch, slot, first + group * TOGETHER + page)
+            def alone(page: Array, _: None) -> None:
+                self._start_block(fetch, slot, page, 1)
 
+            if self.shape.window is not None:
+                with jax.named_scope("before"):
+                    begin = rounded_up(begin, together) * together
+                    lax.fori_loop(starts.first, jnp.minimum(begin, last), alone, None)
+            end = quotient(last, together)
             with jax.named_scope("together"):
-                lax.fori_loop(0, several, start, None)
+                lax.fori_loop(
+                    quotient(begin, together),
+                    end,
+                    lambda block, _: self._start_together(fetch, slot, block * together),
+                    None,
+                )
             with jax.named_scope("alone"):
-                lax.fori_loop(done, last, lambda page, _: self._start_page(fetch, slot, page), None)
+                lax.fori_loop(jnp.maximum(end * together, begin), last, alone, None)
             if self.shape.fresh:
                 self._start_rest(fetch, slot)
                 self._start_fresh(fetch, slot)
             pl.when(self._opens(fetch))(lambda: self._start_queries(fetch))
 
-    def _start_page(self, fetch: Fetch, slot: Array, page: Array) -> None:
-        shape = self.shape
-        copy(
-            self.inputs.pool.at[self._page_id(fetch, slot, page)],
-            self.buffers.pages.at[self._place(slot, page * shape.page_size, shape.page_size)],
-            self.buffers.pages_here.at[slot],
-        ).start()
+    def _start_beside(self, fetch: Fetch, starts: Starts, step: Array) -> None:
+        """Copy the pages that are left for this step of the fetch before."""
+        begin = starts.beside + step * self.shape.beside
+        size = min(self.shape.beside, self.shape.together)
+        most = self.shape.blocks.kv_pages - size
+        for done in range(0, self.shape.beside, size):
+            left, page = starts.last - begin - done, jnp.minimum(begin + done, most)
+            self._start_block(fetch, parity(fetch.number), page, size, left=left)
 
-    def _page_id(self, fetch: Fetch, slot: Array, page: Array) -> Array:
+    def _start_together(self, fetch: Fetch, slot: Array, page: Array) -> None:
+        """Copy a block of pages; at once if they follow each other."""
+        count = self.shape.together
+        if not self.shape.runs:
+            self._start_block(fetch, slot, page, count)
+            return
+        row, lane = self._id_place(fetch, slot, page)
+        named = self.buffers.ids[row, 0, lane]
+
+        @pl.when(named < 0)
+        def _() -> None:
+            self._copy_pages(~named, slot, page, count)
+
+        pl.when(named >= 0)(lambda: self._start_block(fetch, slot, page, count))
+
+    def _start_block(
+        self, fetch: Fetch, slot: Array, page: Array, count: int, *, left: Array | None = None
+    ) -> None:
+        """Copy several pages, whose ids are in one row. left: how many there are; None for all.
+
+        Each has a branch of its own, of the copy alone: so the compiler predicates it and does not
+        jump. Ids are read in any case, and page is then one that the fetch could have.
+        """
+        row, lane = self._id_place(fetch, slot, page)
+        for index in range(count):
+            named = self.buffers.ids[row, 0, lane + index]
+            if index == 0 and self.shape.runs:
+                named = jnp.maximum(named, ~named)
+            start = partial(self._copy_pages, named, slot, page + index, 1)
+            if left is None:
+                start()
+            else:
+                pl.when(left > index)(start)
+
+    def _copy_pages(self, named: Array, slot: Array, page: Array, count: int) -> None:
+        """Copy pages that follow each other. named: the id of the first."""
+        shape = self.shape
+        held = slot * shape.blocks.kv_pages + page
+        tiles, rest = divmod(shape.page_rows, shape.tile)
+        if rest:  # a page is less than a tile, and the pool has an axis of pages instead of tiles
+            assert count == 1
+            source = self.inputs.pool.at[named]
+            target = part(self.buffers.pages, held * shape.page_rows, shape.page_rows)
+        else:  # tiles are counted, so that an address is a product, without further arithmetic
+            source = self.inputs.pool.at[pl.ds(named * tiles, count * tiles)]
+            target = self.buffers.pages.at[pl.ds(held * tiles, count * tiles)]
+        copy(source, target, self.buffers.pages_here.at[slot]).start()
+
+    def _id_place(self, fetch: Fetch, slot: Array, page: Array) -> tuple[Array, Array]:
+        """The row and the lane of the id of a page in the buffer."""
         shape = self.shape
         _, before = divide(fetch.fetch * shape.blocks.kv_pages, LANES)
         row, lane = divide(before + page, LANES)
-        named: Array = self.buffers.ids[slot * shape.id_rows + row, 0, lane]
-        return named
+        return slot * shape.id_rows + row, lane
 
-    def _place(self, slot: Any, cell: Array, count: int) -> Any:
-        """The rows of some cells of a fetch in its buffer."""
-        return self._rows(slot * self.shape.fetch_cells + cell, count)
+    def _page_id(self, fetch: Fetch, slot: Array, page: Array) -> Array:
+        row, lane = self._id_place(fetch, slot, page)
+        named: Array = self.buffers.ids[row, 0, lane]
+        return jnp.maximum(named, ~named) if self.shape.runs else named
 
-    def _rows(self, cell: Array, count: int) -> Any:
+    def _cells(self, held: Any, cell: Array, count: int) -> Any:
         """The rows of `count` cells, which begin at a multiple of it or of `Shape.unit`."""
-        rows = self.shape.rows
-        known = min(count, self.shape.unit) if self.shape.fresh else count
-        return pl.ds(pl.multiple_of(cell * rows, known * rows), count * rows)
+        return part(held, cell * self.shape.rows, count * self.shape.rows)
 
     def _start_rest(self, fetch: Fetch, slot: Array) -> None:
         """Copy the beginning of the last page: later cells are dead, or will be overwritten."""
@@ -265,11 +383,12 @@ class Flow:
         @pl.when(count > 0)
         def _() -> None:
             named = self._page_id(fetch, slot, page)
+            begin = slot * shape.fetch_cells + page * shape.page_size
 
             def start(done: Array, size: int) -> None:
                 copy(
-                    self.inputs.pool.at[named, self._rows(done, size)],
-                    self.buffers.pages.at[self._place(slot, page * shape.page_size + done, size)],
+                    self._cells(self.inputs.pool, named * shape.page_size + done, size),
+                    self._cells(self.buffers.pages, begin + done, size),
                     self.buffers.pages_here.at[slot],
                 ).start()
 
@@ -284,12 +403,12 @@ class Flow:
         first, count = self._fresh(fetch)
         begin, end = self.inputs.cu_q_lens[seq], self.inputs.cu_q_lens[seq + 1]
         token = begin + first - self._first_fresh(fetch)
-        held = fresh.place(shape, token, seq, self.inputs.kv_lens[seq], end)
+        held = fresh.place(shape, token, seq, fetch.kv_len, end)
 
         def start(done: Array, size: int) -> None:
             copy(
-                self.inputs.fresh.at[self._rows(held + done, size)],
-                self.buffers.pages.at[self._place(slot, first + done, size)],
+                self._cells(self.inputs.fresh, held + done, size),
+                self._cells(self.buffers.pages, slot * shape.fetch_cells + first + done, size),
                 self.buffers.pages_here.at[slot],
             ).start()
 
@@ -308,7 +427,7 @@ class Flow:
             cells = 1
 
         def wait(_done: Array, size: int) -> None:
-            held = self.buffers.pages.at[pl.ds(0, size * cells * self.shape.rows)]
+            held = part(self.buffers.pages, jnp.int32(0), size * cells * self.shape.rows)
             copy(held, held, self.buffers.pages_here.at[slot]).wait()
 
         in_powers(count, self.shape.fetch_cells // cells, wait)
@@ -317,10 +436,19 @@ class Flow:
         """The first row in q of the queries of this block, and their number; none past its end."""
         done, tokens = fetch.block * self.shape.blocks.q_rows, self.shape.tokens
         first = jnp.clip(self.inputs.cu_q_lens[fetch.seq] + done, 0, tokens)
-        count = jnp.minimum(self._q_len(fetch.seq) - done, self.shape.blocks.q_rows)
+        count = jnp.minimum(fetch.q_len - done, self.shape.blocks.q_rows)
         return first, jnp.minimum(count, tokens - first)
 
     def _start_queries(self, fetch: Fetch) -> None:
+        """Copy the queries of a block; a single one is found at once."""
+        single = self._is_single(fetch)
+        pl.when(single)(lambda: self._start_query(fetch))
+        pl.when(~single)(lambda: self._start_rows(fetch, most=self.shape.blocks.q_rows))
+
+    def _start_query(self, fetch: Fetch) -> None:
+        self._start_rows(fetch, most=1)
+
+    def _start_rows(self, fetch: Fetch, *, most: int) -> None:
         first, count = self._rows_of(fetch)
         slot = parity(fetch.item)
 
@@ -331,84 +459,133 @@ class Flow:
                 self.buffers.queries_here.at[slot],
             ).start()
 
-        in_powers(count, self.shape.blocks.q_rows, start)
+        in_powers(count, most, start)
 
-    def _wait_queries(self, fetch: Fetch) -> None:
+    def _is_single(self, fetch: Fetch) -> Array:
+        """Whether the sequence has one query, and is decoded."""
+        single: Array = fetch.q_len == 1
+        return single
+
+    def _wait_query(self, fetch: Fetch) -> None:
+        self._wait_rows(self.buffers.queries, *self._arriving(fetch), most=1)
+
+    def _wait_queries(self, fetch: Fetch, *, most: int) -> None:
+        self._wait_rows(self.buffers.queries, *self._arriving(fetch), most=most)
+
+    def _arriving(self, fetch: Fetch) -> tuple[Array, Any]:
+        """How many queries of a block there are, and the semaphore of their copies."""
         _, count = self._rows_of(fetch)
-        slot = parity(fetch.item)
-        self._wait_rows(self.buffers.queries, count, self.buffers.queries_here.at[slot])
+        return count, self.buffers.queries_here.at[parity(fetch.item)]
 
-    def _wait_rows(self, held: Any, count: Array, semaphore: Any) -> None:
+    def _wait_rows(self, held: Any, count: Array, semaphore: Any, *, most: int) -> None:
         def wait(_done: Array, size: int) -> None:
             part = held.at[0, pl.ds(0, size)]
             copy(part, part, semaphore).wait()
 
-        in_powers(count, self.shape.blocks.q_rows, wait)
+        in_powers(count, most, wait)
 
-    def _work(self, fetch: Fetch) -> None:
-        """Wait for the copies of a fetch, use them, and store the results of a block at its end."""
+    def _work(self, fetch: Fetch, ahead: Fetch, starts: Starts) -> None:
+        """Wait for the copies of a fetch, use them, and store the results of a block at its end.
+
+        ahead, starts: the next fetch, and which of its pages are left for the steps of this one.
+        """
         _, high = self._visible(fetch)
         opens = self._opens(fetch)
         closes = (fetch.fetch + 1) * self.shape.fetch_cells >= high
-        single = self._q_len(fetch.seq) == 1
-        pl.when(opens)(lambda: self._wait_queries(fetch))
+        single, few = self._is_single(fetch), fetch.q_len <= FEW
         self._wait_pages(fetch)
-        pl.when(single)(lambda: self._decode(fetch, opens, closes))
-        pl.when(~single)(lambda: self._prefill(fetch, opens, closes))
+        pl.when(single)(lambda: self._decode(fetch, opens, closes, ahead, starts))
+        pl.when(~single & few)(lambda: self._prefill(self.few, fetch, opens, closes))
+        pl.when(~few)(lambda: self._prefill(self.shape, fetch, opens, closes))
 
     def _in_buffer(self, fetch: Fetch) -> Span:
         start = parity(fetch.number) * self.shape.fetch_cells
         return Span(start, *self._span(fetch))
 
-    def _decode(self, fetch: Fetch, opens: Array, closes: Array) -> None:
+    def _decode(
+        self, fetch: Fetch, opens: Array, closes: Array, ahead: Fetch, starts: Starts
+    ) -> None:
         shape, slot = self.shape, parity(fetch.item)
-        pl.when(opens)(lambda: decode.begin(self.decode))
+
+        @pl.when(opens)
+        def _() -> None:
+            self._wait_query(fetch)
+            decode.begin(self.decode)
+
         queries = self.buffers.queries[slot, 0].astype(shape.compute)
-        decode.absorb(shape, self.decode, self.buffers.pages, queries, self._in_buffer(fetch))
+        work = decode.Fetched(
+            shape, self.decode, self.buffers.pages, queries, self._in_buffer(fetch)
+        )
+        if shape.beside:
+            left = starts.beside < starts.last
+            pl.when(left)(lambda: self._absorb_and_start(work, ahead, starts))
+            pl.when(~left)(lambda: decode.absorb(work))
+        else:
+            decode.absorb(work)
+        decode.rest(work)
 
         @pl.when(closes)
         def _() -> None:
-            self._wait_result(slot)
+            self._wait_answer(slot)
             found = decode.result(shape, self.decode, self.inputs.sinks) * shape.v_scale
-            held = self.buffers.results
+            held = self.buffers.answers
             held[slot, 0] = found.astype(held.dtype)
-            self._store(fetch, most=1)
+            first, count = self._rows_of(fetch)
+            self._store(held, slot, first, count, self.buffers.answers_gone, most=1)
+            self.buffers.answered[slot] = count
 
-    def _prefill(self, fetch: Fetch, opens: Array, closes: Array) -> None:
-        shape, slot = self.shape, parity(fetch.item)
-        pl.when(opens)(lambda: prefill.begin(shape, self.prefill, self.buffers.queries[slot]))
-        seq = fetch.seq
-        position = self.inputs.kv_lens[seq] - self._q_len(seq)
-        position += fetch.block * shape.blocks.q_rows - fetch.fetch * shape.fetch_cells
+    def _absorb_and_start(self, work: decode.Fetched, ahead: Fetch, starts: Starts) -> None:
+        decode.absorb(work, partial(self._start_beside, ahead, starts))
+
+    def _prefill(self, shape: Shape, fetch: Fetch, opens: Array, closes: Array) -> None:
+        """Attend with a block of queries. shape: that of the kernel, or one with smaller blocks."""
+        slot, size = parity(fetch.item), shape.blocks.q_rows
+        scratch = self.prefill.of(shape.group * size)
+
+        @pl.when(opens)
+        def _() -> None:
+            self._wait_queries(fetch, most=size)
+            prefill.begin(shape, scratch, self.buffers.queries[slot, :size])
+
+        position = fetch.kv_len - fetch.q_len
+        position += fetch.block * size - fetch.fetch * shape.fetch_cells
         span = self._in_buffer(fetch)
-        prefill.absorb(shape, self.prefill, self.buffers.pages, position, span)
+        prefill.absorb(shape, scratch, self.buffers.pages, position, span)
 
         @pl.when(closes)
         def _() -> None:
             self._wait_result(slot)
-            found = prefill.result(shape, self.prefill, self.inputs.sinks) * shape.v_scale
-            self.buffers.results[slot] = found.astype(self.buffers.results.dtype)
-            self._store(fetch, most=shape.blocks.q_rows)
+            found = prefill.result(shape, scratch, self.inputs.sinks) * shape.v_scale
+            held = self.buffers.results
+            held[slot, :size] = found.astype(held.dtype)
+            first, count = self._rows_of(fetch)
+            self._store(held, slot, first, count, self.buffers.results_gone, most=size)
+            self.buffers.stored[slot] = count
 
-    def _store(self, fetch: Fetch, *, most: int) -> None:
+    def _store(
+        self, held: Any, slot: Array, first: Array, count: Array, gone: Any, *, most: int
+    ) -> None:
         """Copy the results of a block out. most: how many it can have."""
-        first, count = self._rows_of(fetch)
-        slot = parity(fetch.item)
 
         def start(done: Array, size: int) -> None:
             copy(
-                self.buffers.results.at[slot, pl.ds(done, size)],
+                held.at[slot, pl.ds(done, size)],
                 self.out.at[pl.ds(first + done, size)],
-                self.buffers.results_gone.at[slot],
+                gone.at[slot],
             ).start()
 
         in_powers(count, most, start)
-        self.buffers.stored[slot] = count
+
+    def _wait_answer(self, slot: Any) -> None:
+        """Wait until the last result of decoding from this buffer is copied out."""
+        count, gone = self.buffers.answered[slot], self.buffers.answers_gone.at[slot]
+        self._wait_rows(self.buffers.answers, count, gone, most=1)
+        self.buffers.answered[slot] = jnp.int32(0)
 
     def _wait_result(self, slot: Any) -> None:
-        """Wait until the last results stored from this buffer are copied out."""
-        semaphore = self.buffers.results_gone.at[slot]
-        self._wait_rows(self.buffers.results, self.buffers.stored[slot], semaphore)
+        """Wait until the last results of a prefill from this buffer are copied out."""
+        count, gone = self.buffers.stored[slot], self.buffers.results_gone.at[slot]
+        self._wait_rows(self.buffers.results, count, gone, most=self.shape.blocks.q_rows)
         self.buffers.stored[slot] = jnp.int32(0)
 
 

@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Int32, Shaped
 
 from impl.attention.places import owners
-from impl.attention.tpu.shape import Shape
+from impl.attention.tpu.shape import Shape, ceil_div
 
 
 class Operand(NamedTuple):
@@ -34,7 +34,7 @@ def operand(
     token = jnp.arange(shape.tokens, dtype=jnp.int32)
     if shape.unit > 1:
         seq, owned = owners(cu_q_lens, num_seqs, tokens=shape.tokens)
-        size = shape.tokens + (shape.seqs + 1) * shape.unit
+        size = (ceil_div(shape.tokens, shape.unit) + shape.seqs + 1) * shape.unit
         found = place(shape, token, seq, kv_lens[seq], cu_q_lens[seq + 1])
         token = jnp.where(owned, found, 0)
         blank = jnp.zeros((size, *cells.shape[1:]), cells.dtype)

@@ -4,7 +4,8 @@ K and V of a head are strided rows of the words of a fetch. They are extracted o
 of the block that read this head, so that the extraction costs little.
 """
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,64 +28,56 @@ from impl.attention.tpu.decode import (
 )
 from impl.attention.tpu.shape import LANES, Shape
 
+OVERLAPPED: Final = 2**20
+"""Scores of the heads that are taken together: fewer leave units idle, and more do not fit."""
+WAITING: Final = 2**17
+"""Scores of the heads whose product with V waits while those of others are multiplied with K."""
+
 
 class Scratch(NamedTuple):
     """queries, sums [kv_heads, rows, width]; largest, total f32[kv_heads, rows, 128].
 
-    words u32[lanes/128, words of a step, 128]; mixed f32[width/128, q_rows * q_heads, 128]: where
-    rows of several heads are separated. A row of the others is a query head of the group and a
-    query token; the tokens of a head are together.
+    words u32[lanes/128, words of a step, 128]: where rows of several heads are separated. A row of
+    the others is a query head of the group and a query token; the tokens of a head are together.
     """
 
     queries: Any
     words: Any
-    mixed: Any
     largest: Any
     total: Any
     sums: Any
 
-
-def lanes(shape: Shape) -> int:
-    """Registers of 128 lanes that a head fills."""
-    return shape.width // LANES
+    def of(self, rows: int) -> "Scratch":
+        """A part of it, for blocks of so many rows."""
+        first = pl.ds(0, rows)
+        parts = (held.at[:, first] for held in (self.largest, self.total, self.sums))
+        return Scratch(self.queries.at[:, first], self.words, *parts)
 
 
 def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
     """Reset the scratch for a new block. block [q_rows, q_heads, width]: its rows of q."""
-    scratch.largest[...] = jnp.full_like(scratch.largest, LOWEST)
-    scratch.total[...] = jnp.zeros_like(scratch.total)
-    scratch.sums[...] = jnp.zeros_like(scratch.sums)
-    wide = block.astype(jnp.float32).reshape(-1, shape.width)
-    size = shape.blocks.q_rows
-    for lane in range(lanes(shape)):
-        scratch.mixed[lane] = wide[:, lane * LANES : (lane + 1) * LANES]
+    scratch.largest[...] = jnp.full(scratch.largest.shape, LOWEST)
+    scratch.total[...] = jnp.zeros(scratch.total.shape)
+    scratch.sums[...] = jnp.zeros(scratch.sums.shape)
+    by_head = jnp.swapaxes(block.astype(jnp.float32), 0, 1)
     for head in range(shape.kv_heads):
-        for member in range(shape.group):
-            row = head * shape.group + member
-            found = [
-                scratch.mixed[lane, pl.ds(row, size, stride=shape.q_heads), :]
-                for lane in range(lanes(shape))
-            ]
-            rows = slice(member * size, (member + 1) * size)
-            scratch.queries[head, rows, :] = joined(found).astype(shape.compute)
+        own = by_head[head * shape.group : (head + 1) * shape.group]
+        scratch.queries[head] = own.reshape(-1, shape.width).astype(shape.compute)
 
 
 def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
     """The result of a block: f32 [q_rows, q_heads, width]. sinks f32[q_heads, 128], or None."""
-    size = shape.blocks.q_rows
+    parts = []
     for head in range(shape.kv_heads):
         held = scratch.total[head], scratch.sums[head]
         if sinks is not None:
             own = sinks_of(shape, sinks, head)
             held = with_sink(shape, *held, scratch.largest[head], own)
-        found = mean(*held)
-        for member in range(shape.group):
-            row = head * shape.group + member
-            for lane in range(lanes(shape)):
-                part = found[member * size : (member + 1) * size, lane * LANES : (lane + 1) * LANES]
-                scratch.mixed[lane, pl.ds(row, size, stride=shape.q_heads), :] = part
-    whole = joined([scratch.mixed[lane] for lane in range(lanes(shape))])
-    return whole.reshape(size, shape.q_heads, shape.width)
+        parts.append(mean(*held).reshape(shape.group, shape.blocks.q_rows, shape.width))
+    missing = shape.q_heads - shape.kv_heads * shape.group
+    if missing:
+        parts.append(jnp.zeros((missing, *parts[0].shape[1:]), jnp.float32))
+    return jnp.swapaxes(jnp.concatenate(parts), 0, 1)
 
 
 def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
@@ -98,27 +91,35 @@ def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
 def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span) -> None:
     """Add one fetch to the online softmax. position: of the first query, from its start.
 
-    Cells that every query sees are taken in long steps without a mask, others in short ones.
+    Cells that every query sees are taken without a mask, in long steps as far as these fit.
     """
     long, short = shape.blocks.prefill_cells, shape.edge_cells
+    step = partial(_step, shape, scratch, kv, position, span)
 
     def whole(index: Array, _: None) -> None:
-        _step(shape, scratch, kv, position, span, index * long, masked=False)
+        step(index, long, masked=False)
+
+    def shorter(index: Array, _: None) -> None:
+        step(index, short, masked=False)
 
     def edge(index: Array, _: None) -> None:
-        _step(shape, scratch, kv, position, span, index * short, masked=True)
+        step(index, short, masked=True)
 
     low, high = _whole(shape, position, span)
     first = rounded_up(low, long)
     last = jnp.maximum(first, quotient(high, long))
     end, each = rounded_up(span.high, short), long // short
+    seen = jnp.maximum(last * each, quotient(high, short))
     if shape.window is not None:
         with jax.named_scope("before"):
             lax.fori_loop(quotient(span.low, short), jnp.minimum(first * each, end), edge, None)
     with jax.named_scope("whole"):
         lax.fori_loop(first, last, whole, None)
+    if each > 1:
+        with jax.named_scope("shorter"):
+            lax.fori_loop(last * each, seen, shorter, None)
     with jax.named_scope("after"):
-        lax.fori_loop(last * each, end, edge, None)
+        lax.fori_loop(seen, end, edge, None)
 
 
 def _whole(shape: Shape, position: Array, span: Span) -> tuple[Array, Array]:
@@ -135,45 +136,86 @@ def _step(
     kv: Any,
     position: Array,
     span: Span,
-    start: Array,
+    index: Array,
+    size: int,
     *,
     masked: bool,
 ) -> None:
-    size = shape.edge_cells if masked else shape.blocks.prefill_cells
+    """One of the steps of this size. masked: whether not every query sees all of its cells."""
+    start = index * size
     _take_apart(shape, scratch, kv, span, start, size, masked=masked)
     seen = _seen(shape, position, span, start, size) if masked else None
 
+    each, together = cells.each(shape), heads_at_once(shape, size)
+    ahead = min(4, WAITING // _scores(shape, size))
+
+    def several(index: Any, _: None) -> None:
+        """Add some heads. Products with K stand before those with V of as many heads as wait."""
+        waiting = list[Scored]()
+        for number in range(together + ahead):
+            if number < together:
+                turn = index * (together // each) + number // each
+                waiting.append(_scored(shape, scratch, turn, number % each, size, seen))
+            if number >= ahead:
+                _add(shape, scratch, waiting[number - ahead])
+
+    if together == shape.kv_heads:
+        several(0, None)
+    else:
+        lax.fori_loop(0, shape.kv_heads // together, several, None)
+
+
+def heads_at_once(shape: Shape, size: int) -> int:
+    """KV heads that are taken together in a step of so many cells; with all there is no loop."""
     each = cells.each(shape)
+    turns, one = shape.kv_heads // each, each * _scores(shape, size)
+    return each * next(
+        many for many in (4, 2, 1) if many == 1 or (turns % many == 0 and many * one <= OVERLAPPED)
+    )
 
-    def absorb_head(turn: Array, member: int) -> None:
-        head = turn * each + member
-        keys, values = _head(shape, scratch, turn, member, size)
-        held = scores(shape, scratch.queries[head], keys)
-        if seen is not None:
-            held = jnp.where(seen, held, LOWEST)
-        before = scratch.largest[head]
-        now = jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
-        origin = jnp.where(now == LOWEST, 0.0, now)
-        rescale = power(shape, before - origin)
-        weights = power(shape, held - spread(origin, held.shape[1]))
-        scratch.largest[head] = now
-        scratch.total[head] = scratch.total[head] * rescale + by_lane(weights)
-        added = weigh(shape, weights, values)
-        scratch.sums[head] = scratch.sums[head] * spread(rescale, shape.width) + added
 
-    def heads(turn: Array, _: None) -> None:
-        for member in range(each):
-            absorb_head(turn, member)
+def _scores(shape: Shape, size: int) -> int:
+    """Scores of a KV head in a step of so many cells."""
+    return shape.group * shape.blocks.q_rows * size
 
-    lax.fori_loop(0, shape.kv_heads // each, heads, None)
+
+class Scored(NamedTuple):
+    """The scores f32[rows, cells] of a head, with V [cells, width]."""
+
+    head: Any
+    scores: Array
+    values: Array
+
+
+def _scored(
+    shape: Shape, scratch: Scratch, turn: Any, member: int, size: int, seen: Array | None
+) -> Scored:
+    """Multiply Q with K. seen: which cells each query sees; None for all."""
+    head = turn * cells.each(shape) + member
+    keys, values = _head(shape, scratch, turn, member, size)
+    held = scores(shape, scratch.queries[head], keys)
+    return Scored(head, held if seen is None else jnp.where(seen, held, LOWEST), values)
+
+
+def _add(shape: Shape, scratch: Scratch, scored: Scored) -> None:
+    """Add V, weighted by the exponentials of the scores."""
+    head, held, values = scored
+    before = scratch.largest[head]
+    now = jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
+    origin = jnp.where(now == LOWEST, 0.0, now)
+    rescale = power(shape, before - origin)
+    weights = power(shape, held - spread(origin, held.shape[1]))
+    scratch.largest[head] = now
+    scratch.total[head] = scratch.total[head] * rescale + by_lane(weights)
+    added = weigh(shape, weights, values)
+    scratch.sums[head] = scratch.sums[head] * spread(rescale, shape.width) + added
 
 
 def _take_apart(
     shape: Shape, scratch: Scratch, kv: Any, span: Span, start: Array, size: int, *, masked: bool
 ) -> None:
     """Copy the words of a step to scratch, where a strided load gives the rows of a head."""
-    first = pl.multiple_of((span.start + start) * shape.rows, size * shape.rows)
-    held = kv[pl.ds(first, size * shape.rows), :]
+    held = cells.rows(shape, kv, span.start + start, size, 0, shape.lanes)
     if masked:
         held = cells.blanked(shape, held, span.low - start, span.high - start)
     cells.put(scratch.words, cells.words(shape, held))
@@ -198,21 +240,15 @@ def _seen(shape: Shape, position: Array, span: Span, start: Array, size: int) ->
     return seen if shape.window is None else seen & (cell > position + token - shape.window)
 
 
-def joined(parts: list[Array]) -> Array:
-    """The parts, concatenated along the last axis."""
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
-
-
 def sized(shape: Shape) -> Scratch:
     """The shapes of the scratch."""
     blocks, heads = shape.blocks, shape.kv_heads
-    rows, deep = shape.group * blocks.q_rows, lanes(shape)
+    rows = shape.group * blocks.q_rows
     words = blocks.prefill_cells * heads // shape.packing
     found = jnp.float32
     return Scratch(
         queries=pltpu.VMEM((heads, rows, shape.width), shape.compute),
         words=pltpu.VMEM((shape.lanes // LANES, words, LANES), jnp.uint32),
-        mixed=pltpu.VMEM((deep, blocks.q_rows * shape.q_heads, LANES), found),
         largest=pltpu.VMEM((heads, rows, LANES), found),
         total=pltpu.VMEM((heads, rows, LANES), found),
         sums=pltpu.VMEM((heads, rows, shape.width), found),

@@ -19,8 +19,6 @@ def ceil_div(number: int, size: int) -> int:
 
 TILES: Final = {1: 32, 2: 8, 4: 8}
 """Rows of a tile in main memory, by the bytes of a number."""
-TALL: Final = 16
-"""Rows of a tile of numbers of two bytes on a chip with tall ones."""
 
 
 def alone(rows: int, size: int, tile: int) -> bool:
@@ -72,10 +70,9 @@ class Shape:
 
     vmem: bytes of vector memory that the compiler may use. cores: parallel cores, each with its own
     buffers. byte_products: whether the matrix unit multiplies 8-bit with 16-bit numbers.
-    negative_zeros: whether it is given -0 in float8_e4m3fn. tall: whether tiles of numbers of two
-    bytes have 16 rows. fresh: whether K and V of the queries'
-    own tokens come as operands, and are not read from the pool. sinks: whether query heads have
-    them. page_size: a power of two; a pool of other pages is one of their parts, see `even`.
+    negative_zeros: whether it is given -0 in float8_e4m3fn. fresh: whether K and V of the
+    queries' own tokens come as operands, and are not read from the pool. sinks: whether query heads
+    have them. page_size: a power of two; a pool of other pages is one of their parts, see `even`.
     """
 
     tokens: int
@@ -98,7 +95,6 @@ class Shape:
     blocks: Blocks
     byte_products: bool
     negative_zeros: bool
-    tall: bool = False
     fresh: bool = False
     sinks: bool = False
 
@@ -135,8 +131,7 @@ class Shape:
     @property
     def tile(self) -> int:
         """Rows of a tile; a copy of more rows must begin at a multiple of it."""
-        size = int(jnp.dtype(self.kv_dtype).itemsize)
-        return TALL if self.tall and size == 2 else TILES[size]
+        return TILES[int(jnp.dtype(self.kv_dtype).itemsize)]
 
     @property
     def single(self) -> bool:
@@ -164,9 +159,43 @@ class Shape:
         return self.blocks.kv_pages * self.page_size
 
     @property
+    def rest_cells(self) -> tuple[int, ...]:
+        """Cells of the last step of decoding, if it needs no more; their rows fill registers."""
+        cells = self.blocks.decode_cells
+        parts = [
+            part
+            for part in (cells // 2, cells // 4)
+            if part >= 16 and part * self.kv_heads % LANES == 0
+        ]
+        return tuple(parts)
+
+    @property
     def edge_cells(self) -> int:
         """Cells of a masked step of a prefill: the shorter, the less is computed in vain."""
         return max(LANES, self.blocks.prefill_cells // 4)
+
+    @property
+    def together(self) -> int:
+        """Copies of pages whose starts overlap, since each waits for its page id."""
+        return min(16, self.blocks.kv_pages)
+
+    @property
+    def runs(self) -> bool:
+        """Whether so many pages that follow each other are one copy: they fill tiles.
+
+        The first of their ids is then negative, as `~id`.
+        """
+        return self.together > 1 and self.page_rows % self.tile == 0
+
+    @property
+    def beside(self) -> int:
+        """Copies of pages that are started beside one step of decoding: as many as it reads.
+
+        None are if a fetch has no more pages than are started together.
+        """
+        if self.blocks.kv_pages <= self.together:
+            return 0
+        return min(max(1, self.blocks.decode_cells // self.page_size), LANES)
 
     @property
     def capacity(self) -> int:
