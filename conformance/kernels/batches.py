@@ -84,6 +84,7 @@ class BatchData(TypedDict):
     needles: list[tuple[int, int, str]]
     shared: list[int]
     repeated: list[int]
+    ordered: bool
     far: bool
     behind: bool
     steep: bool
@@ -147,7 +148,9 @@ class Batch:
 
     needles: (sequence, query of it, where). shared: sequences that share the full pages of the
     first, as far as both have them. repeated: sequences whose second page is the first one again.
-    far: whether entries past the end of a row name no page at all, or a page full of NaN. behind:
+    ordered: whether page ids rise, as where an allocator has just begun; in every other row two
+    neighbours have changed places. far: whether entries past the end of a row name no page at all,
+    or a page full of NaN. behind:
     whether cells behind every window are NaN as well; they are in use, but a page that was returned
     might be another's. steep: whether scores are STEEP times as large. extreme: whether V is as
     large and as small as HUGE, and K and a query are 0 in places. plain: dead cells are 0, as in
@@ -160,6 +163,7 @@ class Batch:
     needles: tuple[tuple[int, int, Needle], ...] = ()
     shared: tuple[int, ...] = ()
     repeated: tuple[int, ...] = ()
+    ordered: bool = False
     far: bool = False
     behind: bool = False
     steep: bool = False
@@ -175,6 +179,7 @@ class Batch:
             needles=[(row, index, where.name) for row, index, where in self.needles],
             shared=list(self.shared),
             repeated=list(self.repeated),
+            ordered=self.ordered,
             far=self.far,
             behind=self.behind,
             steep=self.steep,
@@ -192,6 +197,7 @@ class Batch:
             needles=tuple((row, index, Needle[where]) for row, index, where in held["needles"]),
             shared=tuple(held["shared"]),
             repeated=tuple(held["repeated"]),
+            ordered=held["ordered"],
             far=held["far"],
             behind=held["behind"],
             steep=held["steep"],
@@ -320,13 +326,16 @@ def _sinks(sizes: Sizes, batch: Batch) -> Floats:
 
 
 def _table(sizes: Sizes, batch: Batch, draws: np.random.Generator) -> Ints:
-    """Page ids in random order; past the end of a row, pages that must not be read."""
+    """Page ids in random order, or rising; past the end of a row, pages that must not be read."""
     nobody = sizes.pages - 1
     size = sizes.rows * sizes.pages_per_seq
     top = np.arange(nobody - size, nobody)
     others = draws.choice(nobody - size, min(size, sizes.spare), replace=False)
     order = draws.permutation(np.concatenate([top, others]))[:size]
+    order = np.sort(order) if batch.ordered else order
     order = order.astype(np.int32).reshape(sizes.rows, sizes.pages_per_seq)
+    if batch.ordered:
+        _swap(sizes, batch, draws, order)
     full = [cells // sizes.page_size for _, cells in batch.lens]
     for row in batch.shared:
         both = min(full[0], full[row])
@@ -338,6 +347,15 @@ def _table(sizes: Sizes, batch: Batch, draws: np.random.Generator) -> Ints:
         used = -(-batch.lens[row][1] // sizes.page_size) if row < len(batch.lens) else 0
         order[row, used:] = FAR if batch.far else nobody
     return order
+
+
+def _swap(sizes: Sizes, batch: Batch, draws: np.random.Generator, order: Ints) -> None:
+    """Let two neighbours inside of every other row change places."""
+    for row in range(batch.seed % 2, len(batch.lens), 2):
+        used = -(-batch.lens[row][1] // sizes.page_size)
+        if used >= 4:
+            at = draws.integers(1, used - 2)
+            order[row, at : at + 2] = order[row, at : at + 2][::-1]
 
 
 def _unit(sizes: Sizes) -> float:
@@ -454,12 +472,13 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
     needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
     some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)
     return st.builds(
-        lambda seed, needles, shared, repeated, far, behind, steep, extreme, lost: Batch(
+        lambda seed, needles, shared, repeated, ordered, far, behind, steep, extreme, lost: Batch(
             lens=lens,
             seed=seed,
             needles=tuple((row, index, where) for (row, index), where in needles),
             shared=tuple(row for row in shared if row),
             repeated=tuple(repeated),
+            ordered=ordered,
             far=far,
             behind=behind,
             steep=steep,
@@ -470,6 +489,7 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
         st.lists(needle, max_size=3 if asking else 0),
         some_rows,
         some_rows,
+        st.booleans(),
         st.booleans(),
         st.booleans(),
         st.booleans(),
@@ -596,7 +616,7 @@ SIZES: Final = (
         pages_per_seq=84,
         rows=4,
         tokens=60,
-        plans=("small", "tall tiles"),
+        plans=("small",),
         races=True,
         append=True,
     ),
@@ -679,10 +699,10 @@ SIZES: Final = (
         name="as planned, one KV head, a window longer than a fetch",
         heads=(4, 1, 128),
         page_size=128,
-        pages_per_seq=44,
+        pages_per_seq=140,
         rows=3,
         tokens=300,
-        options={"scale": 0.1, "sliding_window": 2300},
+        options={"scale": 0.1, "sliding_window": 8300},
         plans=("usual",),
         append=True,
     ),

@@ -36,8 +36,7 @@ def _named(plan: str, sizes: Sizes) -> Own:
     small: two groups of steps in a fetch, so that each loop may go on. short fetches: a prompt may
     fill several. one page: of each fetch, for as many queries as a block has. two cores: a chip
     whose devices have two. usual: the sizes that are planned. widening: those of a chip whose
-    matrix unit multiplies no 8-bit numbers, so that they are widened, and -0 is kept. tall tiles: a
-    chip whose tiles of 16-bit numbers have 16 rows.
+    matrix unit multiplies no 8-bit numbers, so that they are widened, and -0 is kept.
     """
     from impl.attention.tpu.shape import Blocks, even
 
@@ -52,8 +51,7 @@ def _named(plan: str, sizes: Sizes) -> Own:
         q_rows=256 if plan == "one page" else 16,
         prefill_cells=128,
     )
-    chips = {"two cores": "v5p", "tall tiles": "7x"}
-    return {"blocks": small, "chip": chips[plan]} if plan in chips else {"blocks": small}
+    return {"blocks": small, "chip": "v5p"} if plan == "two cores" else {"blocks": small}
 
 
 def _reference(sizes: Sizes) -> list[tuple[Own, tuple[int, ...]]]:

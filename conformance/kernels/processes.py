@@ -110,6 +110,8 @@ class Tried:
             self.covered = line
         elif "lines" in line:
             self.lines.append(Reached.from_json(line["lines"]))
+        elif "searching" in line:
+            pass  # it is alive
         elif "unknown" in line:
             self.unfollowed = line["unknown"]
         else:

@@ -20,7 +20,6 @@ from conformance.kernels.batches import SIZES
 from conformance.kernels.pallas import Copy, Ref
 from impl.attention import places
 from impl.attention.tpu import cells, decode, flow, fresh, prefill, writing
-from impl.attention.tpu.arithmetic import divide
 from impl.attention.tpu.decode import Span
 from impl.attention.tpu.flow import Fetch, Flow
 from impl.attention.tpu.shape import LANES, Shape
@@ -65,8 +64,12 @@ Write = Callable[Concatenate[Shape, Array, fresh.Operand, Array, P], Array]
 
 WithSink = Callable[[Shape, Array, Array, Array, Array], tuple[Array, Array]]
 """As `impl.attention.tpu.decode.with_sink`."""
-PageId = Callable[[Flow, Fetch, Array, Array], Array]
-Decode = Callable[[Flow, Fetch, Array, Array], None]
+IdPlace = Callable[[Flow, Fetch, Array, Array], tuple[Array, Array]]
+CopyPages = Callable[[Flow, Array, Array, Array, int], None]
+Beside = Callable[[Flow, Fetch, flow.Starts, Array], None]
+Decode = Callable[Concatenate[Flow, P], None]
+Hide = Callable[Concatenate[Shape, Array, ...], Array]
+"""As `impl.attention.tpu.decode.masked`."""
 
 
 class Call(Protocol):
@@ -203,19 +206,9 @@ def _at_most_64(shape: Shape) -> Shape:
     return evolve(shape, page_size=min(shape.page_size, 64))
 
 
-def _next_page(right: StartPage) -> StartPage:
-    def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> None:
-        class Shifted:
-            """Page ids, each of them one more."""
-
-            def __getitem__(self, at: Ref) -> Array:
-                following: Array = held[at] + 1
-                return following
-
-        held, before = self.buffers.ids, self.buffers
-        self.buffers = before._replace(ids=Shifted())
-        right(self, fetch, slot, page)
-        self.buffers = before
+def _next_page(right: CopyPages) -> CopyPages:
+    def wrong(self: Flow, named: Array, slot: Array, page: Array, count: int) -> None:
+        right(self, named + 1, slot, page, count)
 
     return wrong
 
@@ -298,11 +291,11 @@ def _two_registers(right: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def _in_first_buffers(
-    right: Callable[[decode.Work, Array], Array],
-) -> Callable[[decode.Work, Array], Array]:
+    right: Callable[[decode.Steps, Array], Array],
+) -> Callable[[decode.Steps, Array], Array]:
     """Steps of decoding take the cells of the steps whose buffers of scores they reuse."""
 
-    def wrong(self: decode.Work, index: Array) -> Array:
+    def wrong(self: decode.Steps, index: Array) -> Array:
         return right(self, lax.rem(index, decode.BUFFERS))
 
     return wrong
@@ -318,17 +311,17 @@ def _never_rescaled(right: Callable[[Shape, Array], Array]) -> Callable[[Shape, 
     return wrong
 
 
-def _other_heads(
-    right: Callable[Concatenate[decode.Work, Shape, P], None],
-) -> Callable[Concatenate[decode.Work, Shape, P], None]:
+def _other_heads(right: Hide) -> Hide:
     """Query heads take KV heads in turn, not in groups."""
 
-    def wrong(self: decode.Work, shape: Shape, /, *rest: P.args, **named: P.kwargs) -> None:
-        right(self, shape, *rest, **named)
-        like = (shape.q_heads, self.count)
-        _, head = divide(lax.broadcasted_iota(jnp.int32, like, 1), shape.kv_heads)
-        _, row = divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.kv_heads)
-        self.own = head == row
+    def wrong(shape: Shape, found: Array, *ends: Array | None) -> Array:
+        real = shape.kv_heads * shape.group
+        place = [row % shape.kv_heads * shape.group + row // shape.kv_heads for row in range(real)]
+        place += range(real, shape.q_heads)
+        back = [place.index(row) for row in range(shape.q_heads)]
+        moved = jnp.stack([found[row] for row in back])
+        hidden = right(shape, moved, *ends)
+        return jnp.stack([hidden[row] for row in place])
 
     return wrong
 
@@ -480,11 +473,11 @@ def _first_heads(right: Callable[[Shape, Ref, int], Array]) -> Callable[[Shape, 
     return lambda shape, sinks, _head: right(shape, sinks, 0)
 
 
-def _sink_of_each_fetch(right: Decode) -> Decode:
+def _sink_of_each_fetch(right: Decode[P]) -> Decode[P]:
     """The weight of a sink is added after every fetch."""
 
-    def wrong(self: Flow, fetch: Fetch, opens: Array, closes: Array) -> None:
-        right(self, fetch, opens, closes)
+    def wrong(self: Flow, /, *given: P.args, **named: P.kwargs) -> None:
+        right(self, *given, **named)
         held, sinks = self.decode, self.inputs.sinks[...]
         own = jnp.exp(sinks - held.largest[...] * decode.remaining(self.shape))
         held.total[...] = held.total[...] + own / LANES
@@ -492,20 +485,33 @@ def _sink_of_each_fetch(right: Decode) -> Decode:
     return wrong
 
 
-def _in_pairs(right: PageId) -> PageId:
-    """A page that follows an even one in a row is the next one of the pool too."""
-
-    def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> Array:
-        return right(self, fetch, slot, page & ~1) + (page & 1)
-
-    return wrong
-
-
-def _in_one_row_of_ids(right: PageId) -> PageId:
-    def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> Array:
+def _in_one_row_of_ids(right: IdPlace) -> IdPlace:
+    def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> tuple[Array, Array]:
         return right(self, fetch, slot, page & (LANES - 1))
 
     return wrong
+
+
+def _by_their_ends(right: Callable[[Shape, Array], Array]) -> Callable[[Shape, Array], Array]:
+    """Pages are a run if the first and the last id are as far from each other as in one."""
+
+    def wrong(shape: Shape, table: Array) -> Array:
+        found = right(shape, table)
+        ids = jnp.maximum(found, ~found).reshape(-1, shape.together)
+        is_run = ids[:, -1] - ids[:, 0] == shape.together - 1
+        first = jnp.where(is_run, ~ids[:, 0], ids[:, 0])
+        return ids.at[:, 0].set(first).reshape(found.shape)
+
+    return wrong
+
+
+def _one_step_on(right: Beside) -> Beside:
+    """Each step starts the pages of the next one."""
+    return lambda self, fetch, starts, step: right(self, fetch, starts, step + 1)
+
+
+def _twice_the_room(right: Callable[[Flow, Fetch], Array]) -> Callable[[Flow, Fetch], Array]:
+    return lambda self, fetch: 2 * right(self, fetch)
 
 
 def _first_parts(
@@ -561,21 +567,27 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "queries are not waited for": Mutant("no wait", flow.Flow, "_wait_queries", _nothing),
     "page ids are not waited for": Mutant("no wait", flow.Flow, "_ids_copy", _unwaited),
     "results are not waited for": Mutant("no wait", flow.Flow, "_wait_result", _nothing),
+    "results of decoding are not waited for": Mutant(
+        "no wait", flow.Flow, "_wait_answer", _nothing
+    ),
     "pages in one buffer": Mutant(
         "no double buffering",
         flow.Flow,
-        "_start_page",
+        "_copy_pages",
         _one_buffer("pages", _in_first_half),
     ),
     "pages in one buffer, copied at once": Mutant(
         "a race",
         flow.Flow,
-        "_start_page",
+        "_copy_pages",
         _one_buffer("pages", _in_first_half),
         mode="eager",
     ),
     "results not waited for, copied at once": Mutant(
         "a race", flow.Flow, "_wait_result", _nothing, mode="eager"
+    ),
+    "results of decoding not waited for, copied at once": Mutant(
+        "a race", flow.Flow, "_wait_answer", _nothing, mode="eager"
     ),
     "page ids in one buffer": Mutant(
         "prefetch into the live buffer",
@@ -611,7 +623,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "_start_queries",
         _fetches(item=0),
     ),
-    "a page id and one": Mutant("page index plus one", flow.Flow, "_start_page", _next_page),
+    "a page id and one": Mutant("page index plus one", flow.Flow, "_copy_pages", _next_page),
     "the last page is not copied": Mutant(
         "a page too few",
         flow.Flow,
@@ -670,7 +682,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "decoding is not rescaled": Mutant("no rescaling", decode, "power", _never_rescaled),
     "a prefill is not rescaled": Mutant("no rescaling", prefill, "power", _never_rescaled),
     "decoding leaves whole steps out": Mutant(
-        "the fast path does nothing", decode.Work, "add", _only_masked, variant=1
+        "the fast path does nothing", decode.Steps, "groups", _nothing, variant=1
     ),
     "a prefill leaves whole steps out": Mutant(
         "the fast path does nothing", prefill, "_step", _only_masked
@@ -680,12 +692,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "steps past the buffers": Mutant(
         "the cells of earlier steps",
-        decode.Work,
+        decode.Steps,
         "_start",
         _in_first_buffers,
         sizes=PLANNED,
     ),
-    "heads in turn": Mutant("query heads grouped wrongly", decode.Work, "__init__", _other_heads),
+    "heads in turn": Mutant("query heads grouped wrongly", decode, "masked", _other_heads),
     "V for K": Mutant("K and V change places", cells, "keys", lambda _right: cells.values),
     "V of dead cells": Mutant("NaN times 0", cells, "blanked", _not_blanked),
     "V of a dead cell in a live one's word": Mutant(
@@ -775,11 +787,17 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "new cells one place on in the operand": Mutant(
         "copies begin inside a tile", fresh, "place", _one_on, sizes=MANY, append=True
     ),
-    "pages of one cell in pairs": Mutant(
-        "two are copied at a time", flow.Flow, "_page_id", _in_pairs, sizes=ONES
+    "runs of pages by their ends": Mutant(
+        "other pages are copied between them", kernel, "_ids", _by_their_ends
+    ),
+    "pages beside a step are those of the next": Mutant(
+        "pages left out", flow.Flow, "_start_beside", _one_step_on, sizes=ONES
+    ),
+    "more pages are left than there are steps": Mutant(
+        "pages left out", flow.Flow, "_room", _twice_the_room, sizes=ONES
     ),
     "page ids past the first 128 of a fetch": Mutant(
-        "one row of ids alone", flow.Flow, "_page_id", _in_one_row_of_ids, sizes=ONES, variant=1
+        "one row of ids alone", flow.Flow, "_id_place", _in_one_row_of_ids, sizes=ONES, variant=1
     ),
     "the parts of a page": Mutant(
         "ids of pages for those of parts", kernel, "_ids", _first_parts, sizes=TWELVE

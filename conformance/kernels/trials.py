@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from conformance.numerics.oracle import Floats
     from impl.attention.tpu.shape import Shape
 
+TELL_SECONDS: Final = 5.0
 SHRINK_SECONDS: Final = 20.0
 AGAINST: Final = "reached, though a reason says that it cannot be"
 Shares = tuple[float, float]
@@ -106,13 +107,20 @@ class Lined(TypedDict):
 
 
 @final
+class Searching(TypedDict):
+    """The line that says that batches are being followed: so a search is no hang."""
+
+    searching: Literal[True]
+
+
+@final
 class Unfollowed(TypedDict):
     """The line that says why nothing is known of branches and loops."""
 
     unknown: str
 
 
-Line = Begun | Traced | Rated | Covered | Lined | Unfollowed | Ended
+Line = Begun | Traced | Rated | Covered | Lined | Searching | Unfollowed | Ended
 
 
 @frozen(kw_only=True)
@@ -211,10 +219,11 @@ class Enough(BaseException):
 class Trial:
     """The work of one process, and its finding. found: of the smallest failing batch.
 
-    since: when the first one failed. cores: of its Pallas kernel, 0 if it has none; determined only
-    with immediate copies, since several cores add only races. flow: its control flow, if it can be
-    followed. seen: what the judged batches have reached of it. plan: its sizes, if it is ours.
-    watched: what tracing reached of each of its kernels, if the job searches.
+    since: when the first one failed. told: when a search last said that it goes on. cores: of its
+    Pallas kernel, 0 if it has none; determined only with immediate copies, since several cores add
+    only races. flow: its control flow, if it can be followed. seen: what the judged batches have
+    reached of it. plan: its sizes, if it is ours. watched: what tracing reached of each of its
+    kernels, if the job searches.
     """
 
     job: Job
@@ -222,6 +231,7 @@ class Trial:
     own: Own
     found: Ended | None = None
     since: float | None = None
+    told: float = 0.0
     cores: int | None = None
     flow: "Program | None" = None
     seen: set[Outcome] = field(factory=set)
@@ -266,6 +276,13 @@ class Trial:
         """Write a line."""
         with Path(self.job.results).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+    def tell_alive(self) -> None:
+        """Say so, if nothing was said for some time."""
+        now = time.monotonic()
+        if now - self.told > TELL_SECONDS:
+            self.told = now
+            self.tell(Searching(searching=True))
 
     def check(self, batch: Batch) -> None:
         """Try one batch. Raises Wrong if the kernel is wrong."""
@@ -551,6 +568,7 @@ def _chosen(trial: Trial, drawing: _Drawing, units: set[int]) -> list[Batch]:
     from conformance.kernels.coverage import search
 
     def follow(batch: Batch) -> "Followed":
+        trial.tell_alive()
         return trial.follow(trial.allowed(batch))
 
     found: list[Batch] = []

@@ -46,6 +46,7 @@ OTHER: Final = Batch(
     needles=((1, 2, Needle.OWN),),
     shared=(1,),
     repeated=(0,),
+    ordered=True,
     far=True,
     behind=True,
     steep=True,

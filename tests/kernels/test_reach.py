@@ -259,9 +259,9 @@ def test_a_branch_that_no_batch_reaches_is_left(
 
     right = flow.Flow._work
 
-    def wrong(self: flow.Flow, fetch: flow.Fetch) -> None:
+    def wrong(self: flow.Flow, fetch: flow.Fetch, *others: Any) -> None:
         far = self.inputs.kv_lens[fetch.seq] > (self.shape.capacity if planted else 40)
-        pl.when(far)(lambda: right(self, fetch))
+        pl.when(far)(lambda: right(self, fetch, *others))
 
     monkeypatch.setattr(flow.Flow, "_work", wrong)
     monkeypatch.setattr(search, "DRAWN", 20)

@@ -14,6 +14,7 @@ SIZES: Final = {
     "decode_steps": 4,
     "decode_cells": 256,
     "prefill_cells": 512,
+    "edge_cells": 128,
     "q_rows": 128,
     "head_turns": 2,
 }
@@ -39,11 +40,15 @@ OURS: Final = schedule(
     "LB|",  # 0: the work
     *("LB|", *[f"| {PRODUCT} ;; {PRODUCT}"] * 2, f"| {jump(1)}", "|"),  # 1-5: groups of 4 steps
     *("LB|", f"| {PRODUCT}", f"| {jump(6)}", "|"),  # 6-9: single steps
-    *("LB|", "|"),  # 10-11: long steps of a prefill
-    *("LB|", f"| {PRODUCT} ;; {PRODUCT}", f"| {jump(12)}", "|"),  # 12-15: two heads of four
-    *(f"| {jump(10)}", "|"),  # 16-17
-    *("LB|", "LB|", f"| {PRODUCT}", f"| {jump(19)}", "|", f"| {jump(18)}", "|"),  # 18-24: short
-    *(f"PF| {jump(0)}", "|", "PF|"),  # 25-27
+    *("LB|", f"| {PRODUCT}", f"| {jump(10)}", "|"),  # 10-13: long steps of a few queries
+    *("LB|", f"| {PRODUCT}", f"| {jump(14)}", "|"),  # 14-17: short
+    *("LB|", f"| {PRODUCT}", f"| {jump(18)}", "|"),  # 18-21: short with a mask
+    *("LB|", "|"),  # 22-23: long steps of a prefill
+    *("LB|", f"| {PRODUCT} ;; {PRODUCT}", f"| {jump(24)}", "|"),  # 24-27: two heads of four
+    *(f"| {jump(22)}", "|"),  # 28-29
+    *("LB|", "LB|", f"| {PRODUCT}", f"| {jump(31)}", "|", f"| {jump(30)}", "|"),  # 30-36: short
+    *("LB|", f"| {PRODUCT}", f"| {jump(37)}", "|"),  # 37-40: short with a mask
+    *(f"PF| {jump(0)}", "|", "PF|"),  # 41-43
 )
 
 
@@ -51,11 +56,12 @@ def test_a_schedule_has_loops_that_end_behind_the_jump_back() -> None:
     """A loop ends behind its jump back, and inner loops are found."""
     found = bundles.parse(OURS)
 
-    assert 28 == found.bundles
-    assert (Loop(0, 27, 8),) == found.outer()
-    prefill = Loop(10, 18, 2), Loop(18, 25, 1)
-    assert (Loop(1, 6, 4), Loop(6, 10, 1), *prefill) == found.inside(found.outer()[0])
-    assert [1, 6, 12, 19] == [loop.start for loop in found.innermost()]
+    assert 44 == found.bundles
+    assert (Loop(0, 43, 12),) == found.outer()
+    few = Loop(10, 14, 1), Loop(14, 18, 1), Loop(18, 22, 1)
+    prefill = Loop(22, 30, 2), Loop(30, 37, 1), Loop(37, 41, 1)
+    assert (Loop(1, 6, 4), Loop(6, 10, 1), *few, *prefill) == found.inside(found.outer()[0])
+    assert [1, 6, 10, 14, 18, 24, 31, 37] == [loop.start for loop in found.innermost()]
 
 
 class Program:
@@ -154,10 +160,10 @@ def test_steps_of_a_prefill_in_another_order_are_not_known() -> None:
     lines = [line.partition("{ ")[2][:-2] for line in OURS.splitlines() if "{" in line]
     labels = ["LB" if " LB " in line else "" for line in OURS.splitlines() if "{" in line]
     swapped = [
-        f"{label}|{text.replace(f'{PRODUCT} ;; {PRODUCT}', PRODUCT) if at == 13 else text}"
+        f"{label}|{text.replace(f'{PRODUCT} ;; {PRODUCT}', PRODUCT) if at == 25 else text}"
         for at, (label, text) in enumerate(zip(labels, lines, strict=True))
     ]
-    swapped[20] += f" ;; {PRODUCT}"
+    swapped[32] += f" ;; {PRODUCT}"
     found = loops.count("tpu", {"": bundles.parse(schedule(*swapped))}, SIZES)
 
     assert found.prefill is None
@@ -205,7 +211,7 @@ def test_cycles_of_the_kernels_of_tpu_inference_are_counted() -> None:
     ("schedules", "why"),
     [
         ({DECODING: ONE_LOOP, MIXED: NO_LOOP}, "0 innermost loops with products, 1 expected"),
-        ({DECODING: OURS, MIXED: ONE_LOOP}, "4 innermost loops with products, 1 expected"),
+        ({DECODING: OURS, MIXED: ONE_LOOP}, "8 innermost loops with products, 1 expected"),
         ({DECODING: ONE_LOOP}, "one RPAd and one RPAm expected"),
         ({DECODING: ONE_LOOP, "RPAm-other": ONE_LOOP}, "one RPAd and one RPAm expected"),
     ],

@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from conformance.kernels.compile.grid import Cell
 from impl.attention.tpu import blocks as planning
-from impl.attention.tpu import cells, shape_of, writing
+from impl.attention.tpu import prefill, shape_of, writing
 from impl.attention.tpu.shape import Shape
 
 UNTUNED: Final = (128, 32)
@@ -113,7 +113,8 @@ def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> di
     explained = sorted(list(buffer.shape) for buffer in every)
     if explained != sorted(scratch):
         return None
-    return asdict(shape.blocks) | {"head_turns": shape.kv_heads // cells.each(shape)}
+    turns = shape.kv_heads // prefill.heads_at_once(shape, shape.blocks.prefill_cells)
+    return asdict(shape.blocks) | {"edge_cells": shape.edge_cells, "head_turns": turns}
 
 
 ARGUMENTS: Final[Mapping[str, Callable[[Cell], dict[str, int]]]] = {"jax": _blocks_of_jax}

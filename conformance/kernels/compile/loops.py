@@ -65,23 +65,27 @@ def count(name: str, schedules: Schedules, sizes: Sizes | None) -> Counted:
 
 
 def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
-    """`impl.attention.tpu`: decoding has a loop of groups of steps and one of single steps.
+    """`impl.attention.tpu`: decoding has loops of groups of steps and of single steps.
 
-    The last two loops are of a prefill: long steps without a mask, then short ones with one. The
-    long steps are counted, since they take most cells.
+    There are two of each if pages of the next fetch are started beside them; those with the starts
+    are counted then. The last loops are those of a prefill, and before them those of a few queries:
+    long steps without a mask, then short ones, then short ones with a mask. Of a prefill long steps
+    are counted, since they take most cells.
     """
     outer = schedule.outer()
     parts = schedule.inside(outer[0]) if len(outer) == 1 else ()
-    if len(parts) < 4:
-        return Counted(why=f"{len(parts)} inner loops with products, at least 4 expected")
-    *decoding, prefill, edge = parts
-    groups = max(decoding, key=lambda loop: loop.products)
-    single = min(decoding, key=lambda loop: loop.products)
+    kinds = 3 if sizes["edge_cells"] < sizes["prefill_cells"] else 2
+    if len(parts) < 2 + 2 * kinds:
+        expected = f"at least {2 + 2 * kinds} expected"
+        return Counted(why=f"{len(parts)} inner loops with products, {expected}")
+    decoding, (prefill, *shorter) = parts[: -2 * kinds], parts[-kinds:]
+    most, single = (choose(loop.products for loop in decoding) for choose in (max, min))
+    groups = max((loop for loop in decoding if loop.products == most), key=lambda loop: loop.cycles)
     steps = sizes["decode_steps"]
-    if groups.products != steps * single.products:
+    if most != steps * single:
         return Counted(why=f"no loop has {steps} times the products of a single step")
     decode = Pass(groups.cycles, steps * sizes["decode_cells"], 1)
-    if prefill.products < edge.products:
+    if prefill.products < max(loop.products for loop in shorter):
         return Counted(decode, why="long steps of a prefill do not come before short ones")
     cycles = _of_all_heads(schedule, prefill, sizes)
     if cycles is None:

@@ -71,8 +71,9 @@ def changed(
     while found and work > 0 and not (tried >= count and done(seen)):
         tried += 1
         batch, other = draws.choice(found).batch, draws.choice(found).batch
-        lens = _change(draws, [*batch.lens], [*other.lens], cells, queries)
+        lens = _change(draws, [*batch.lens], [*other.lens], cells, queries, units)
         new = with_lens(sizes, batch, lens or [*batch.lens])
+        new = evolve(new, ordered=not new.ordered) if draws.randrange(4) == 0 else new
         candidate = Candidate(new, follow(new))
         work -= candidate.followed.work
         if candidate.followed.seen - seen:
@@ -82,11 +83,16 @@ def changed(
 
 
 def _change(
-    draws: Random, lens: Lens, other: Lens, cells: Sequence[int], queries: Sequence[int]
+    draws: Random,
+    lens: Lens,
+    other: Lens,
+    cells: Sequence[int],
+    queries: Sequence[int],
+    units: Sequence[int],
 ) -> Lens:
     """One change of the lengths of some sequences."""
     row = draws.randrange(len(lens))
-    match draws.randrange(7):
+    match draws.randrange(9):
         case 0:
             draws.shuffle(lens)
         case 1:
@@ -99,6 +105,11 @@ def _change(
             lens[row] = _small(draws, queries), lens[row][1]
         case 5:
             lens = lens[row:] + lens[row:]
+        case 6:
+            lens[row] = lens[row][0], draws.randint(0, cells[-1])
+        case 7 if units:
+            step = draws.choice(units) * draws.choice((-1, 1))
+            lens[row] = lens[row][0], min(max(lens[row][1] + step, 0), cells[-1])
         case _:
             lens[row:row] = [(0, _small(draws, cells))] * 2
     return lens

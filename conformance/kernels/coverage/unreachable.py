@@ -90,13 +90,6 @@ def _alike(shape: "Shape") -> int:
     return _decoded(shape) - (0 if shape.window is None else shape.blocks.q_rows - 1)
 
 
-def _together() -> int:
-    """Pages whose copies are started together."""
-    from impl.attention.tpu import flow
-
-    return flow.TOGETHER
-
-
 def _group(shape: "Shape") -> int:
     """Cells of a group of steps of decoding."""
     return shape.blocks.decode_steps * shape.blocks.decode_cells
@@ -118,10 +111,11 @@ REASONS: Final = (
     ),
     Reason(
         "a decoded sequence has one row of q",
-        r"in_powers < _store < _decode",
+        r"in_powers < (_store < _decode|_start_rows < _start_query|_wait_rows < _wait_query)",
         "not taken",
         scope="1",
     ),
+    Reason("groups of steps begin if there is one", r"groups", "no pass"),
     Reason("there are two cores at most", r"_first < run", "several passes"),
     Reason(
         "a call has fewer new cells than this part of a copy",
@@ -164,7 +158,7 @@ REASONS: Final = (
     ),
     Reason(
         "a call has fewer queries than this part of a copy",
-        r"in_powers < (_start_queries|_wait_rows|_store)",
+        r"in_powers < (_start_rows|_wait_rows|_store)",
         "taken",
         lambda shape, power: power > shape.tokens,
     ),
@@ -172,21 +166,27 @@ REASONS: Final = (
         "so few pages of a fetch are seen that none are started together",
         r"_start_pages",
         "(one|several) pass",
-        lambda shape, _power: _pages(shape) < _together(),
+        lambda shape, _power: _pages(shape) < shape.together,
         scope="together",
+    ),
+    Reason(
+        "so none is a run, of as many as are started together",
+        r"_start_together < _start_pages",
+        "",
+        lambda shape, _power: _pages(shape) < shape.together,
     ),
     Reason(
         "so few pages of a fetch are seen that they are started together once",
         r"_start_pages",
         "several pass",
-        lambda shape, _power: _pages(shape) < 2 * _together(),
+        lambda shape, _power: _pages(shape) < 2 * shape.together,
         scope="together",
     ),
     Reason(
         "pages are started one by one if there are so few, and a fetch has a page",
         r"_start_pages",
         "no pass",
-        lambda shape, _power: _pages(shape) < _together() and not shape.fresh,
+        lambda shape, _power: _pages(shape) < shape.together and not shape.fresh,
         scope="alone",
     ),
     Reason(
