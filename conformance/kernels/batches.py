@@ -550,11 +550,11 @@ SIZES: Final = (
         heads=(8, 2, 128),
         page_size=32,
         kinds=("bfloat16", "int8"),
-        pages_per_seq=42,
+        pages_per_seq=80,
         tokens=60,
         options={"scale": 0.1, "k_scale": 0.02, "v_scale": 0.05},
         append=True,
-        plans=("small", "widening"),
+        plans=("long fetches", "widening"),
     ),
     Sizes(
         name="wide heads, three of them, small pages",
@@ -578,9 +578,9 @@ SIZES: Final = (
     Sizes(
         name="float32, a long context",
         heads=(2, 1, 128),
-        page_size=8,
+        page_size=32,  # a fetch has 256 of them, with two rows of ids
         kinds=("float32", "float32"),
-        pages_per_seq=520,  # ids for several fetches of 256 pages
+        pages_per_seq=130,
         rows=3,
         tokens=5,
         plans=("usual",),
@@ -599,7 +599,7 @@ SIZES: Final = (
     Sizes(
         name="many sequences",
         heads=(2, 1, 128),
-        page_size=16,
+        page_size=64,  # two in a fetch
         pages_per_seq=3,
         rows=136,
         tokens=144,

@@ -34,7 +34,8 @@ def _named(plan: str, sizes: Sizes) -> Own:
     """Arguments of our kernel, by the name of a plan.
 
     small: two groups of steps in a fetch, so that each loop may go on. short fetches: a prompt may
-    fill several. one page: of each fetch, for as many queries as a block has. two cores: a chip
+    fill several. long fetches: twice the small ones. one page: of each fetch, for as many queries
+    as a block has. two cores: a chip
     whose devices have two. usual: the sizes that are planned. widening: those of a chip whose
     matrix unit multiplies no 8-bit numbers, so that they are widened, and -0 is kept.
     """
@@ -43,7 +44,8 @@ def _named(plan: str, sizes: Sizes) -> Own:
     if plan in ("usual", "widening"):
         return BY_DEFAULT if plan == "usual" else {"chip": "v4"}
     fewest = 64 if sizes.heads[1] % 2 == 0 else 128
-    fetch = {"short fetches": fewest, "one page": sizes.page_size}.get(plan, 8 * fewest)
+    fetches = {"short fetches": fewest, "long fetches": 16 * fewest, "one page": sizes.page_size}
+    fetch = fetches.get(plan, 8 * fewest)
     small = Blocks(
         kv_pages=fetch // even(sizes.page_size),
         decode_cells=fewest,

@@ -64,6 +64,7 @@ Write = Callable[Concatenate[Shape, Array, fresh.Operand, Array, P], Array]
 
 WithSink = Callable[[Shape, Array, Array, Array, Array], tuple[Array, Array]]
 """As `impl.attention.tpu.decode.with_sink`."""
+Begin = Callable[[Flow, Array], Fetch]
 IdPlace = Callable[[Flow, Fetch, Array, Array], tuple[Array, Array]]
 CopyPages = Callable[[Flow, Array, Array, Array, int], None]
 Beside = Callable[[Flow, Fetch, flow.Starts, Array], None]
@@ -144,13 +145,9 @@ def _span(low: int, high: int) -> Callable[[Bounds], Bounds]:
     return change
 
 
-def _in_seven_bits(right: Bounds) -> Bounds:
-    """The number of the sequence, without the bits that only large batches need."""
-
-    def wrong(self: Flow, fetch: Fetch) -> tuple[Array, Array]:
-        return right(self, fetch._replace(seq=fetch.seq & 127))
-
-    return wrong
+def _in_seven_bits(right: Begin) -> Begin:
+    """The lengths of the sequence without the bits that only large batches need."""
+    return lambda self, seq: right(self, seq & 127)._replace(seq=seq)
 
 
 def _fetches(
@@ -646,7 +643,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "a cell too few": Mutant("the last cell is masked", flow.Flow, "_span", _span(0, -1)),
     "the first cell is masked": Mutant("a cell too few", flow.Flow, "_span", _span(1, 0)),
     "sequences past 127": Mutant(
-        "the lengths of another sequence", flow.Flow, "_span", _in_seven_bits, sizes=MANY
+        "the lengths of another sequence", flow.Flow, "_begin", _in_seven_bits, sizes=MANY
     ),
     "one position into the future": Mutant("causal off by one", prefill, "_seen", _seen(by=1)),
     "behind the window in a step without a mask": Mutant(

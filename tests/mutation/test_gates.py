@@ -81,7 +81,7 @@ WRONG: list[tuple[str, str]] = [
     ("max(1, cells // shape.page_size)", "max(2, cells // shape.page_size)"),
     ("q_rows > max(rows, FEWEST)", "q_rows <= max(rows, FEWEST)"),
     ("64, 32, 16)", "64, 33, 16)"),
-    ("SUBLANES * 4 // size) * SUBLANES * 4", "SUBLANES * 4 // size) * SUBLANES * 5"),
+    ("high = SUBLANES if rows <= SUBLANES", "high = SUBLANES * 5 if rows <= SUBLANES"),
 ]
 """Parts of the planner of block sizes, and others with which some point has none."""
 

@@ -67,10 +67,10 @@ def count(name: str, schedules: Schedules, sizes: Sizes | None) -> Counted:
 def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
     """`impl.attention.tpu`: decoding has loops of groups of steps and of single steps.
 
-    There are two of each if pages of the next fetch are started beside them; those with the starts
-    are counted then. The last loops are those of a prefill, and before them those of a few queries:
-    long steps without a mask, then short ones, then short ones with a mask. Of a prefill long steps
-    are counted, since they take most cells.
+    There are two of each if pages of the next fetch are started beside them; those without the
+    starts are counted then. The last loops are those of a prefill, and before them those of a few
+    queries: long steps without a mask, then short ones, then short ones with a mask. Of a prefill
+    long steps are counted, since they take most cells.
     """
     outer = schedule.outer()
     parts = schedule.inside(outer[0]) if len(outer) == 1 else ()
@@ -80,7 +80,7 @@ def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
         return Counted(why=f"{len(parts)} inner loops with products, {expected}")
     decoding, (prefill, *shorter) = parts[: -2 * kinds], parts[-kinds:]
     most, single = (choose(loop.products for loop in decoding) for choose in (max, min))
-    groups = max((loop for loop in decoding if loop.products == most), key=lambda loop: loop.cycles)
+    groups = min((loop for loop in decoding if loop.products == most), key=lambda loop: loop.cycles)
     steps = sizes["decode_steps"]
     if most != steps * single:
         return Counted(why=f"no loop has {steps} times the products of a single step")

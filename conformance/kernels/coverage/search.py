@@ -58,7 +58,7 @@ def changed(
     seed: int,
     done: Callable[[set[Outcome]], bool],
     count: int = CHANGED,
-    work: int = 8 * WORK,
+    work: int = 16 * WORK,
 ) -> list[Candidate]:
     """These, and those with one change of a batch that reach something which no other does.
 
