@@ -150,6 +150,15 @@ REASONS: Final = (
         scope="whole",
     ),
     Reason(
+        "a block of pages is left at least, and it takes more steps than are without a group",
+        r"groups < absorb < _absorb_and_start",
+        "not taken",
+        lambda shape, _power: (
+            shape.window is None and shape.together > shape.blocks.decode_steps * shape.beside
+        ),
+        scope="whole",
+    ),
+    Reason(
         "a fetch has fewer cells than two groups of steps, or a query sees fewer",
         r"absorb < _decode",
         "several pass",
