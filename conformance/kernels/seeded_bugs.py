@@ -65,6 +65,7 @@ Write = Callable[Concatenate[Shape, Array, fresh.Operand, Array, P], Array]
 WithSink = Callable[[Shape, Array, Array, Array, Array], tuple[Array, Array]]
 """As `impl.attention.tpu.decode.with_sink`."""
 Begin = Callable[[Flow, Array], Fetch]
+Turn = Callable[[decode.Steps, Array, int, Array, Array], tuple[Array, Array]]
 IdPlace = Callable[[Flow, Fetch, Array, Array], tuple[Array, Array]]
 CopyPages = Callable[[Flow, Array, Array, Array, int], None]
 Beside = Callable[[Flow, Fetch, flow.Starts, Array], None]
@@ -294,6 +295,20 @@ def _in_first_buffers(
 
     def wrong(self: decode.Steps, index: Array) -> Array:
         return right(self, lax.rem(index, decode.BUFFERS))
+
+    return wrong
+
+
+def _not_added(right: Turn) -> Turn:
+    """A step of a group adds nothing to the sums."""
+
+    def wrong(
+        self: decode.Steps, index: Array, step: int, before: Array, now: Array
+    ) -> tuple[Array, Array]:
+        total, sums = self.scratch.total[...], self.scratch.sums[...]
+        found = right(self, index, step, before, now)
+        self.scratch.total[...], self.scratch.sums[...] = total, sums
+        return found
 
     return wrong
 
@@ -679,7 +694,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "decoding is not rescaled": Mutant("no rescaling", decode, "power", _never_rescaled),
     "a prefill is not rescaled": Mutant("no rescaling", prefill, "power", _never_rescaled),
     "decoding leaves whole steps out": Mutant(
-        "the fast path does nothing", decode.Steps, "groups", _nothing, variant=1
+        "the fast path does nothing", decode.Steps, "_turn", _not_added
     ),
     "a prefill leaves whole steps out": Mutant(
         "the fast path does nothing", prefill, "_step", _only_masked
