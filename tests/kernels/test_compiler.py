@@ -232,6 +232,7 @@ def test_a_call_that_copies_the_pool_fails(
     assert compiling_process.copies(Found(), append=append) is None  # of a kernel in our wrapper
 
 
+@needs_libtpu
 @pytest.mark.deep
 def test_a_kernel_whose_pool_is_copied_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that brings the other shape of the pool into its own at every call fails."""
