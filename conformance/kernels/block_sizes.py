@@ -35,9 +35,9 @@ def _named(plan: str, sizes: Sizes) -> Own:
 
     small: two groups of steps in a fetch, so that each loop may go on. short fetches: a prompt may
     fill several. long fetches: twice the small ones. one page: of each fetch, for as many queries
-    as a block has. two cores: a chip
-    whose devices have two. usual: the sizes that are planned. widening: those of a chip whose
-    matrix unit multiplies no 8-bit numbers, so that they are widened, and -0 is kept.
+    as a block has. two cores: a chip whose devices have two. usual: the sizes that are planned.
+    widening: those of a chip whose matrix unit multiplies no 8-bit numbers, so that they are
+    widened, and -0 is kept.
     """
     from impl.attention.tpu.shape import Blocks, even
 
