@@ -64,6 +64,7 @@ Write = Callable[Concatenate[Shape, Array, fresh.Operand, Array, P], Array]
 
 WithSink = Callable[[Shape, Array, Array, Array, Array], tuple[Array, Array]]
 """As `impl.attention.tpu.decode.with_sink`."""
+Prefill = Callable[Concatenate[Flow, Shape, Fetch, P], None]
 Begin = Callable[[Flow, Array], Fetch]
 Turn = Callable[[decode.Steps, Array, int, Array, Array], tuple[Array, Array]]
 IdPlace = Callable[[Flow, Fetch, Array, Array], tuple[Array, Array]]
@@ -309,6 +310,16 @@ def _not_added(right: Turn) -> Turn:
         found = right(self, index, step, before, now)
         self.scratch.total[...], self.scratch.sums[...] = total, sums
         return found
+
+    return wrong
+
+
+def _longer_for_a_few(right: Prefill[P]) -> Prefill[P]:
+    """A sequence with a few queries has one cell more than it has."""
+
+    def wrong(self: Flow, shape: Shape, fetch: Fetch, /, *given: P.args, **named: P.kwargs) -> None:
+        more = int(shape.blocks.q_rows == flow.FEW)
+        right(self, shape, fetch._replace(kv_len=fetch.kv_len + more), *given, **named)
 
     return wrong
 
@@ -695,6 +706,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "a prefill is not rescaled": Mutant("no rescaling", prefill, "power", _never_rescaled),
     "decoding leaves whole steps out": Mutant(
         "the fast path does nothing", decode.Steps, "_turn", _not_added
+    ),
+    "decoding leaves its last step out": Mutant(
+        "the end of a row is not read", decode, "rest", _nothing, sizes=ONES
+    ),
+    "a few queries see a cell too many": Mutant(
+        "no KV mask at the end of a small block", flow.Flow, "_prefill", _longer_for_a_few
     ),
     "a prefill leaves whole steps out": Mutant(
         "the fast path does nothing", prefill, "_step", _only_masked
