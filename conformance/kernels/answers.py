@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from conformance.kernels.batches import Arrays, Sizes, named_pages
+from conformance.kernels.batches import Arrays, Ints, Sizes, named_pages
 from conformance.numerics import oracle, probabilistic_bound
 
 Floats = oracle.Floats
@@ -27,6 +27,7 @@ class _Asked(TypedDict):
     soft_cap: float | None
     sliding_window: int | None
     sinks: Floats | None
+    scales: NDArray[Any] | None
 
 
 @frozen(eq=False)
@@ -83,13 +84,15 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
     """The oracle's answer and the bounds for any blocking, see docs/attention.md."""
     options = sizes.options
     by = options.get("v_scale", 1.0)
+    named = named_pages(sizes, arrays.page_indices)
     asked = _Asked(
         scale=options.get("scale", 1.0) * options.get("k_scale", 1.0),
         soft_cap=options.get("soft_cap"),
         sliding_window=options.get("sliding_window"),
         sinks=None if arrays.sinks is None else arrays.sinks.astype(np.float64),
+        scales=None if arrays.scales is None else arrays.scales[named],
     )
-    given = _in_float64(sizes, arrays)
+    given = _in_float64(sizes, arrays, named)
     answer = oracle.ragged_paged_attention(*given, **asked)
     result, weights = _formats(sizes.kinds)
     step = (by != 1.0) * float(np.finfo(np.float32).eps)  # of v_scale, and of the folded scale
@@ -108,10 +111,9 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
     return Right(by * answer, bound, likely)
 
 
-def _in_float64(sizes: Sizes, arrays: Arrays) -> tuple[NDArray[Any], ...]:
+def _in_float64(sizes: Sizes, arrays: Arrays, named: Ints) -> tuple[NDArray[Any], ...]:
     """The arrays for the oracle, with the pages alone that the table names."""
     q, pool, lens, table, *rest = arrays
-    named = named_pages(sizes, table)
     places = np.searchsorted(named, np.clip(table, 0, sizes.pages - 1))
     inside = (table >= 0) & (table < sizes.pages)
     table = np.where(inside, places, len(named)).astype(table.dtype)

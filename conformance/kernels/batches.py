@@ -36,9 +36,12 @@ SINKS: Final = (-np.inf, -30.0, 0.0, 3.0, 12.0, 30.0)
 
 In a steep batch they are STEEP times as large too, unless a cap keeps the scores small.
 """
+SCALES: Final = (0.0, -0.03, 0.05, 0.3, -1.0, 2.5)
+"""The scales of a cell; each number is taken as often as any other."""
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
 Numbers = NDArray[Any]
 """Of any dtype, those of ml_dtypes among them."""
 
@@ -99,10 +102,11 @@ class Sizes:
 
     rows: the capacity in sequences. fewest: sequences of a batch that is drawn. spare: pages that
     no row needs; half of the ids are then the largest ones. sinks: whether query heads have them;
-    their values are those of a batch. plans: block sizes of our kernel, by their names in
-    `block_sizes`. roomy: whether there is room for all that such a kernel can do; other shapes are
-    here for something else. races, append: whether our kernel is tried with copies at once, which
-    show races, and with new cells; with shapes that copy alike it need not be.
+    their values are those of a batch. scales: whether each cell and KV head has them. plans: block
+    sizes of our kernel, by their names in `block_sizes`. roomy: whether there is room for all that
+    such a kernel can do; other shapes are here for something else. races, append: whether our
+    kernel is tried with copies at once, which show races, and with new cells; with shapes that copy
+    alike it need not be.
     """
 
     name: str
@@ -116,6 +120,7 @@ class Sizes:
     spare: int = 0
     options: Options = field(factory=lambda: Options(scale=0.09))
     sinks: bool = False
+    scales: bool = False
     plans: tuple[str, ...] = ("small",)
     roomy: bool = True
     races: bool = False
@@ -134,7 +139,7 @@ class Sizes:
     @property
     def asked(self) -> tuple[str, ...]:
         """What a function must take, by the names of `kernel_under_test.OPTIONS`."""
-        return (*self.options, *["sinks"] * self.sinks)
+        return (*self.options, *["sinks"] * self.sinks, *["scales"] * self.scales)
 
     @property
     def window(self) -> int | None:
@@ -228,7 +233,10 @@ class Integers:
 
 @frozen(eq=False)
 class Arrays:
-    """The arguments of the interface, in its order. sinks [q_heads], which are no part of it."""
+    """The arguments of the interface, in its order.
+
+    sinks [q_heads], scales [pages, page_size, 2 * kv_heads]: no part of it; None without.
+    """
 
     q: Numbers
     kv_pages: Numbers
@@ -237,6 +245,13 @@ class Arrays:
     cu_q_lens: Ints
     num_seqs: Ints
     sinks: Floats | None = None
+    scales: Floats | None = None
+
+    @property
+    def optional(self) -> dict[str, Floats]:
+        """Sinks and scales, if there are any, by the names of `kernel_under_test.OPTIONS`."""
+        every = {"sinks": self.sinks, "scales": self.scales}
+        return {name: held for name, held in every.items() if held is not None}
 
     def __iter__(self) -> Iterator[Numbers]:
         """The arrays in the order of the interface."""
@@ -296,11 +311,14 @@ def build(sizes: Sizes, batch: Batch) -> Arrays:
     q = _narrowed(q, sizes.kinds[0])
     if batch.extreme:
         _put_extremes(sizes, q, pool)
-    kept = [_put(sizes, batch, needle, (q, pool, table, starts)) for needle in batch.needles]
-    _blank(sizes, batch, pool, table, {place for place in kept if place})
+    placed = [_put(sizes, batch, needle, (q, pool, table, starts)) for needle in batch.needles]
+    kept = {place for place in placed if place}
+    dead = _dead(sizes, batch, table, kept)
+    pool[dead] = 0.0 if batch.plain else loud(sizes)
+    scales = _scales(sizes, batch, dead, kept) if sizes.scales else None
     q = q * np.float32(STEEP) if batch.steep else q
     sinks = _sinks(sizes, batch) if sizes.sinks else None
-    return Arrays(q, pool, steered.kv_lens, table, starts, steered.num_seqs, sinks)
+    return Arrays(q, pool, steered.kv_lens, table, starts, steered.num_seqs, sinks, scales)
 
 
 def named_pages(sizes: Sizes, table: Ints) -> Ints:
@@ -315,6 +333,23 @@ def _put_extremes(sizes: Sizes, q: Floats, pool: Floats) -> None:
     if {*sizes.kinds} <= {*OF_WIDE_RANGE}:
         factors = np.resize(np.array([HUGE, 1 / HUGE], np.float32), pool.shape[3])
         pool[:, :, 1::2] *= factors
+
+
+def _scales(sizes: Sizes, batch: Batch, dead: Bools, kept: set[tuple[int, int]]) -> Floats:
+    """Scales of K and V of each cell: of both signs, of several magnitudes, and 0.
+
+    Those of a needle are 1, and dead ones NaN. In a batch of extremes those of V are as large and
+    as small as HUGE, by KV heads.
+    """
+    draws, shape = np.random.default_rng((batch.seed, 3)), (*dead.shape, 2 * sizes.heads[1])
+    factors = draws.choice(np.array(SCALES, np.float32), shape)
+    if batch.extreme and sizes.kinds[0] in OF_WIDE_RANGE:
+        factors[..., 1::4] *= HUGE
+        factors[..., 3::4] /= HUGE
+    for place in kept:
+        factors[place] = 1.0
+    factors[dead] = 1.0 if batch.plain else np.nan
+    return factors
 
 
 def _sinks(sizes: Sizes, batch: Batch) -> Floats:
@@ -411,18 +446,16 @@ def _position(where: Needle, *, position: int, length: int, window: int | None) 
     }[where]
 
 
-def _blank(
-    sizes: Sizes, batch: Batch, pool: Floats, table: Ints, kept: set[tuple[int, int]]
-) -> None:
-    """Set every invisible cell to NaN or the largest integer, except for needles."""
-    dead = np.ones(pool.shape[:2], bool)
+def _dead(sizes: Sizes, batch: Batch, table: Ints, kept: set[tuple[int, int]]) -> Bools:
+    """Every invisible cell, except for needles: [pages, page_size]."""
+    dead = np.ones((sizes.pages, sizes.page_size), bool)
     for row, (queries, length) in enumerate(batch.lens):
         for position in range(length - queries, length):
             for seen in visible(position, length, sizes.window if batch.behind else None):
                 dead[table[row, seen // sizes.page_size], seen % sizes.page_size] = False
     for page, offset in kept:
         dead[page, offset] = False
-    pool[dead] = 0.0 if batch.plain else loud(sizes)
+    return dead
 
 
 def loud(sizes: Sizes) -> float:
@@ -683,6 +716,31 @@ SIZES: Final = (
         options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
         sinks=True,
         append=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="scales of cells, eight KV heads in int8",
+        heads=(16, 8, 128),
+        page_size=16,
+        kinds=("bfloat16", "int8"),
+        pages_per_seq=84,
+        rows=4,
+        tokens=60,
+        options={"scale": 0.1, "k_scale": 0.2, "v_scale": -0.5},
+        scales=True,
+        plans=("small", "widening"),
+        append=True,
+    ),
+    Sizes(
+        name="scales of cells, three KV heads, a window, a cap",
+        heads=(6, 3, 128),
+        page_size=128,
+        pages_per_seq=11,
+        rows=3,
+        tokens=60,
+        options={"scale": 0.1, "sliding_window": 200, "soft_cap": 5.0},
+        scales=True,
+        races=True,
         roomy=False,
     ),
     Sizes(

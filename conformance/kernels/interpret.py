@@ -30,7 +30,7 @@ from conformance.kernels.kernel_under_test import Subject
 from conformance.kernels.pallas import Copy, Ref
 from conformance.numerics.oracle import Floats
 from conformance.runtime.unoptimised import compiler_options
-from impl.cache import rows
+from impl.cache import rows, scales
 
 CHIP: Final = "v5e"
 """The chip for a kernel that takes one; the interpreter models none in particular."""
@@ -99,13 +99,13 @@ def attend(
     """
     given = _given(subject, sizes, arrays)
     operands = {name: jnp.asarray(cells) for name, cells in new.items()}
-    sinks = None if arrays.sinks is None else jnp.asarray(arrays.sinks)
+    optional = _optional(subject, arrays)
     out, pool, outside = None, None, []
     with printed() as lines:
         try:
             with promises.checked(), pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
                 more = {**told(sizes, own), **operands}
-                found = subject.call(*given, options=sizes.options, sinks=sinks, **more)
+                found = subject.call(*given, options=sizes.options, optional=optional, **more)
                 if operands:
                     found, pool = _pair(subject, sizes, found, given[1])
                 out = np.asarray(found).astype(np.float64)
@@ -171,8 +171,9 @@ def program(
 
     def call(given: list[jax.Array], operands: Mapping[str, jax.Array]) -> object:
         more = {**told(sizes, own), **operands}
-        return plain.call(*given, options=sizes.options, sinks=arrays.sinks, **more)
+        return plain.call(*given, options=sizes.options, optional=optional, **more)
 
+    optional = _optional(subject, arrays)
     operands = {name: jnp.asarray(cells) for name, cells in new.items()}
     return jax.make_jaxpr(call)(_given(subject, sizes, arrays), operands)
 
@@ -180,6 +181,14 @@ def program(
 def told(sizes: Sizes, own: Own) -> Own:
     """Add the page size, and the default chip unless one is given, to a kernel's own arguments."""
     return {"chip": CHIP, "page_size": sizes.page_size, **own}
+
+
+def _optional(subject: Subject, arrays: Arrays) -> dict[str, jax.Array]:
+    """Sinks and scales, if there are any, as the kernel takes them."""
+    found = {name: jnp.asarray(held) for name, held in arrays.optional.items()}
+    if subject.of_rows and "scales" in found:
+        found["scales"] = scales.of(found["scales"])
+    return found
 
 
 def _given(subject: Subject, sizes: Sizes, arrays: Arrays) -> list[jax.Array]:

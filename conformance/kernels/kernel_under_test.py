@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from attrs import frozen
@@ -43,7 +44,7 @@ OF_ROWS: Final = frozenset({KNOWN[OURS], APPENDING[OURS]})
 """Functions that take the pool in the shape of `impl.cache.rows`."""
 DESTINATIONS: Final = "destinations"
 """By this name our own functions take the cells of these tokens."""
-ARRAYS: Final = frozenset({*NEW_CELLS, DESTINATIONS, "sinks", "attention_sink"})
+ARRAYS: Final = frozenset({*NEW_CELLS, DESTINATIONS, "sinks", "attention_sink", "scales"})
 """Parameters by name alone that are arrays."""
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "scale": ("scale", "sm_scale"),
@@ -52,8 +53,10 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "k_scale": ("k_scale",),
     "v_scale": ("v_scale",),
     "sinks": ("sinks", "attention_sink"),
+    "scales": ("scales",),
 }
 """The options of a case, and the names that functions have for them; the first is ours."""
+NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 @frozen
@@ -78,15 +81,19 @@ class Subject:
         return [name for name in options if name not in self.names]
 
     def call(
-        self, *arrays: object, options: Options, sinks: object = None, **own: object
+        self,
+        *arrays: object,
+        options: Options,
+        optional: Mapping[str, object] = NOTHING,
+        **own: object,
     ) -> object:
         """The answer [T, q_heads, head_dim].
 
-        arrays: with the pool as it takes it. sinks: if they are asked for. own: arguments of its
-        own, such as blocks, and those of TOLD, which are passed on if it takes them.
+        arrays: with the pool as it takes it. optional: arrays that are asked for, by our names.
+        own: arguments of its own, such as blocks, and those of TOLD, which are passed on if it
+        takes them.
         """
-        asked = {self.names[name]: value for name, value in options.items()}
-        asked |= {} if sinks is None else {self.names["sinks"]: sinks}
+        asked = {self.names[name]: value for name, value in {**options, **optional}.items()}
         left_out = {*TOLD} - self.told
         told = {name: value for name, value in own.items() if name not in left_out}
         return self.function(*arrays, **asked, **told)

@@ -46,6 +46,7 @@ def laid_out(sizes: Sizes, batch: Batch, arrays: Arrays, twin: str) -> Arrays:
     q_heads, kv_heads, wide = there.heads
     q = np.zeros((there.tokens, q_heads, wide), np.float32)
     pool = np.full((there.pages, there.page_size, 2 * kv_heads, wide), loud(sizes), np.float32)
+    scales = None if arrays.scales is None else np.full(pool.shape[:3], np.nan, np.float32)
     starts = np.zeros(there.rows + 1, np.int32)
     lens = np.zeros(there.rows, np.int32)
     for row, old in enumerate(order):
@@ -56,12 +57,14 @@ def laid_out(sizes: Sizes, batch: Batch, arrays: Arrays, twin: str) -> Arrays:
         q[first : first + queries, :, :width] = arrays.q[begins : begins + queries]
         for position in range(length):
             page, offset = divmod(position, sizes.page_size)
-            held = arrays.kv_pages[arrays.page_indices[old, page], offset]
+            held = arrays.page_indices[old, page], offset
             new, place = divmod(position, there.page_size)
             pool[table[row, new], place] = 0.0
-            pool[table[row, new], place, :, :width] = held
+            pool[table[row, new], place, :, :width] = arrays.kv_pages[held]
+            if scales is not None and arrays.scales is not None:
+                scales[table[row, new], place] = arrays.scales[held]
         table[row, -(-length // there.page_size) :] = FAR
-    return Arrays(q, pool, lens, table, starts, arrays.num_seqs, arrays.sinks)
+    return Arrays(q, pool, lens, table, starts, arrays.num_seqs, arrays.sinks, scales)
 
 
 def in_order(sizes: Sizes, batch: Batch, twin: str, found: Floats) -> Floats:

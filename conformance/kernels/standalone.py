@@ -65,16 +65,19 @@ def source(job: Job, batch: Batch, what: str) -> str:
     names = ("q", "kv_pages", "kv_lens", "page_indices", "cu_q_lens", "num_seqs")
     held = dict(zip(names, arrays, strict=True))
     held |= {"answer": right.answer[:rows], "bound": right.bound[:rows]}
-    held |= {} if arrays.sinks is None else {"sinks": arrays.sinks}
+    held |= arrays.optional
     asked = {found.names[name]: value for name, value in sizes.options.items()}
     known = {"chip": CHIP, "page_size": sizes.page_size}
     told = {name: value for name, value in known.items() if name in found.told}
-    sinks = {} if arrays.sinks is None else {found.names["sinks"]: 'jnp.asarray(held["sinks"])'}
+    optional = {found.names[name]: f'jnp.asarray(held["{name}"])' for name in arrays.optional}
+    if found.of_rows and arrays.scales is not None:
+        optional["scales"] = f"scales.of({optional['scales']})"
     own = variants(job.kernel, sizes)[job.variant][0]
     module, _, function = kernel_under_test.KNOWN.get(job.kernel, job.kernel).partition(":")
     imports = "from impl.attention.tpu.shape import Blocks\n" if "blocks" in own else ""
     imports += "from impl.cache import rows\n" if found.of_rows else ""
-    options = {name: repr(value) for name, value in {**asked, **told, **own}.items()} | sinks
+    imports += "from impl.cache import scales\n" if found.of_rows and sizes.scales else ""
+    options = {name: repr(value) for name, value in {**asked, **told, **own}.items()} | optional
     return FILE.format(
         kernel=f"{module}.{function}",
         what=what,

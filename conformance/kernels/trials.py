@@ -372,6 +372,7 @@ class Trial:
             interpret=True,
             append=self.job.append,
             sinks=sizes.sinks,
+            scales=sizes.scales,
         )
 
     def follow(self, batch: Batch) -> "Followed":

@@ -27,13 +27,16 @@ An assumption about the platform; the tests measure it.
 class _Query(NamedTuple):
     """One query token: its row of q, q [q_heads, head_dim], K and V [n, kv_heads, head_dim].
 
-    `kv_len` is the length of its sequence; the n cells are the visible ones.
+    `kv_len` is the length of its sequence; the n cells are the visible ones. K and V are as they
+    are stored; their scales are [n, kv_heads, 1], all 1 if there are none.
     """
 
     row: int
     q: Floats
     keys: Floats
     values: Floats
+    key_scales: Floats
+    value_scales: Floats
     kv_len: int
 
 
@@ -56,23 +59,29 @@ class Precision(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The division of the work: blocks N, additions A, and roundings; narrow is kappa_w."""
+    """The division of the work: blocks N, additions A, and roundings; narrow is kappa_w.
+
+    scalings: r, 1 if scores and weights are multiplied with scales of their cells, and 0 otherwise.
+    """
 
     blocks: int
     additions: int
     precision: Precision
     narrow: float
+    scalings: int
 
 
 class Head(NamedTuple):
     """One query and one head with the symbols of docs/attention.md.
 
     scores s [n], values v [n, head_dim], magnitudes |scale| |q|.|k| [n]; raw and delta [n], the
-    errors of a score before the soft cap and after it. A sink is the last of the n cells.
+    errors of a score before the soft cap and after it. stored: the largest magnitudes of V before
+    it is scaled, b [head_dim]; 0 without scales. A sink is the last of the n cells.
     """
 
     scores: Floats
     values: Floats
+    stored: Floats
     magnitudes: Floats
     raw: Floats
     delta: Floats
@@ -115,6 +124,7 @@ def ragged_paged_attention(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     sinks: ArrayLike | None = None,
+    scales: ArrayLike | None = None,
 ) -> Floats:
     """The answer, float64 [T, q_heads, head_dim]; 0 in rows that see nothing or belong to none.
 
@@ -122,14 +132,15 @@ def ragged_paged_attention(
     interleaved) of any float dtype; kv_lens i32[B]; page_indices i32[B, pages_per_seq]; cu_q_lens
     i32[B + 1]; num_seqs i32[] or i32[1]. Query i of n of a sequence of length L is at position
     L - n + i, and sees the positions p up to its own with p > its own - sliding_window. sinks
-    [q_heads]: one more score for each query head, without a value; -inf is none. Raises
-    InvalidInput if a visible position has no page, or cu_q_lens does not describe rows of q.
+    [q_heads]: one more score for each query head, without a value; -inf is none. scales [pages,
+    page_size, 2 * kv_heads]: K and V are what the pool has times these. Raises InvalidInput if a
+    visible position has no page, or cu_q_lens does not describe rows of q.
     """
     queries = np.asarray(q, np.float64)
     extra = _sinks(sinks, queries.shape[1])
     out = np.zeros_like(queries)
     arrays = (kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs)
-    for query in _queries(queries, *arrays, window=sliding_window):
+    for query in _queries(queries, *arrays, window=sliding_window, scales=scales):
         for head in range(queries.shape[1]):
             keys, values = _head(query, head)
             scores = np.append(_scores(keys @ query.q[head], scale, soft_cap), extra[head])
@@ -149,6 +160,7 @@ def error_bound(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     sinks: ArrayLike | None = None,
+    scales: ArrayLike | None = None,
     block_cells: int = 1,
     accumulator: DTypeLike = np.float32,
     weights: DTypeLike | None = None,
@@ -170,6 +182,7 @@ def error_bound(
         soft_cap=soft_cap,
         sliding_window=sliding_window,
         sinks=sinks,
+        scales=scales,
         block_cells=block_cells,
         accumulator=accumulator,
         weights=weights,
@@ -185,6 +198,7 @@ def bounded(
     soft_cap: float | None,
     sliding_window: int | None,
     sinks: ArrayLike | None,
+    scales: ArrayLike | None,
     block_cells: int,
     accumulator: DTypeLike,
     weights: DTypeLike | None,
@@ -204,19 +218,22 @@ def bounded(
     bound, exact = np.zeros_like(queries), np.zeros_like(queries)
     extra, precision = _sinks(sinks, queries.shape[1]), _precision(accumulator)
     narrow = 0.0 if weights is None else _narrowing(weights, precision)
-    for query in _queries(queries, *arrays[1:], window=sliding_window):
+    scalings = int(scales is not None)
+    for query in _queries(queries, *arrays[1:], window=sliding_window, scales=scales):
         if tokens is not None and query.row not in tokens:
             continue
         blocks = -(-query.kv_len // block_cells)
         additions = min(block_cells, len(query.keys)) - 1 + blocks
+        steps = Steps(blocks, additions, precision, narrow, scalings)
         for index, q_head in enumerate(query.q):
             keys, values = _head(query, index)
             scores = _scores(keys @ q_head, scale, soft_cap)
             magnitudes = abs(scale) * (np.abs(keys) @ np.abs(q_head))
-            raw = _score_error(magnitudes, len(q_head), scale, precision)
+            own = _kv_head(query, index)
+            raw = _score_error(magnitudes, query.key_scales[:, own, 0], len(q_head), scale, steps)
             delta = raw if soft_cap is None else _capped_error(raw, scores, soft_cap, precision)
-            steps = Steps(blocks, additions, precision, narrow)
-            head = Head(scores, values, magnitudes, raw, delta, soft_cap, steps)
+            stored = scalings * np.abs(query.values[:, own]).max(axis=0)
+            head = Head(scores, values, stored, magnitudes, raw, delta, soft_cap, steps)
             head = _with_sink(head, float(extra[index]))
             bound[query.row, index] = mean_error(head)
             exact[query.row, index] = _softmax(head.scores) @ head.values
@@ -233,9 +250,11 @@ def _queries(
     num_seqs: ArrayLike,
     *,
     window: int | None,
+    scales: ArrayLike | None,
 ) -> Iterator[_Query]:
     """Every query that sees a cell, with its visible cells."""
     pool = np.asarray(kv_pages)
+    factors = np.ones(pool.shape[:3]) if scales is None else _checked(scales, pool.shape[:3])
     page_size = pool.shape[1]
     lengths, table, starts = (np.asarray(part) for part in (kv_lens, page_indices, cu_q_lens))
     for sequence in range(int(np.asarray(num_seqs).reshape(()))):
@@ -256,8 +275,22 @@ def _queries(
                 continue
             entries = range(oldest // page_size, position // page_size + 1)
             pages = np.array([_page(table, sequence, entry, len(pool)) for entry in entries])
-            cells = pool[pages[seen // page_size - entries[0]], seen % page_size].astype(np.float64)
-            yield _Query(row, q[row], cells[:, 0::2], cells[:, 1::2], length)
+            places = pages[seen // page_size - entries[0]], seen % page_size
+            cells, by = (part[places].astype(np.float64) for part in (pool, factors[..., None]))
+            yield _Query(row, q[row], *_by_kind(cells), *_by_kind(by), length)
+
+
+def _by_kind(cells: Floats) -> tuple[Floats, Floats]:
+    """The heads of K and those of V."""
+    return cells[:, 0::2], cells[:, 1::2]
+
+
+def _checked(scales: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    found = np.asarray(scales, np.float64)
+    if found.shape != shape:
+        remedy = "Give one for K and for V of each cell and KV head."
+        raise InvalidInput("scales", seen=found.shape, allowed=f"{shape}", remedy=remedy)
+    return found
 
 
 def _page(table: NDArray[Any], sequence: int, entry: int, pages: int) -> int:
@@ -273,9 +306,15 @@ def _page(table: NDArray[Any], sequence: int, entry: int, pages: int) -> int:
 
 
 def _head(query: _Query, head: int) -> tuple[Floats, Floats]:
-    """K and V [n, head_dim] of a query head."""
-    kv_head = head // (len(query.q) // query.keys.shape[1])
-    return query.keys[:, kv_head], query.values[:, kv_head]
+    """K and V [n, head_dim] of a query head, scaled."""
+    own = _kv_head(query, head)
+    keys = query.keys[:, own] * query.key_scales[:, own]
+    return keys, query.values[:, own] * query.value_scales[:, own]
+
+
+def _kv_head(query: _Query, head: int) -> int:
+    group: int = len(query.q) // query.keys.shape[1]
+    return head // group
 
 
 def _sinks(sinks: ArrayLike | None, heads: int) -> Floats:
@@ -348,10 +387,13 @@ def _narrowing(dtype: DTypeLike, p: Precision) -> float:
     return found.step
 
 
-def _score_error(magnitudes: Floats, width: int, scale: float, p: Precision) -> Floats:
-    """delta, step 1: d + 2 roundings of |scale| |q| |k|, and underflow."""
-    underflow = 2 * (width + 1) * (1 + abs(scale)) * p.tiny
-    return np.asarray(np.expm1((width + 2) * p.step) * magnitudes + underflow)
+def _score_error(
+    magnitudes: Floats, scales: Floats, width: int, scale: float, steps: Steps
+) -> Floats:
+    """delta, step 1: d + 2 + r roundings of |scale| |q| |k|, and underflow. scales: of K [n]."""
+    p, r = steps.precision, steps.scalings
+    underflow = 2 * (width + 1) * (1 + abs(scale)) * (1 + r * np.abs(scales)) * p.tiny
+    return np.asarray(np.expm1((width + 2 + r) * p.step) * magnitudes + underflow)
 
 
 def _capped_error(delta: Floats, scores: Floats, soft_cap: float, p: Precision) -> Floats:
@@ -362,17 +404,17 @@ def _capped_error(delta: Floats, scores: Floats, soft_cap: float, p: Precision) 
 
 def drift(head: Head, *, rescalings: int) -> Drift:
     """The drift for this number of rescalings whose factor is not exactly 1."""
-    (blocks, additions, p, narrow), scores = head.steps, head.scores
+    (blocks, additions, p, narrow, scalings), scores = head.steps, head.scores
     shares = _softmax(scores)
     mean = shares @ head.values
     gaps = (scores + head.delta).max() - scores + head.delta
     common = head.delta + np.expm1(3 * p.step) * gaps + (rescalings + 1) * p.elementary
     in_sum = (additions + rescalings) * p.step
     lost = 4 * (len(scores) + blocks) * p.tiny
-    flushed = lost * (1 + np.abs(head.values).max(axis=0) + np.abs(mean))
+    flushed = lost * (1 + np.abs(head.values).max(axis=0) + head.stored + np.abs(mean))
     with np.errstate(over="ignore", invalid="ignore"):
         remaining = float(1 - shares @ np.expm1(common + in_sum) - lost)
-    in_mean = in_sum + p.step + narrow
+    in_mean = in_sum + (1 + scalings) * p.step + narrow
     return Drift(shares, mean, gaps, common, in_mean, in_sum, flushed, remaining)
 
 

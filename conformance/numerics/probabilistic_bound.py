@@ -33,6 +33,7 @@ def probable_bound(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     sinks: ArrayLike | None = None,
+    scales: ArrayLike | None = None,
     block_cells: int = 1,
     accumulator: DTypeLike = np.float32,
     weights: DTypeLike | None = None,
@@ -58,6 +59,7 @@ def probable_bound(
         soft_cap=soft_cap,
         sliding_window=sliding_window,
         sinks=sinks,
+        scales=scales,
         block_cells=block_cells,
         accumulator=accumulator,
         weights=weights,
@@ -92,9 +94,12 @@ def _rises(head: Head) -> NDArray[np.intp]:
 def _deviation(head: Head, moves: Drift) -> Floats:
     """The coefficient of lambda: the roundings that are treated as random, [head_dim]."""
     p, width = head.steps.precision, head.values.shape[1]
-    squares = p.step**2 * ((width + 1) * head.magnitudes**2 + 2 * moves.gaps**2) + p.elementary**2
+    r = head.steps.scalings
+    squares = (
+        p.step**2 * ((width + 1 + r) * head.magnitudes**2 + 2 * moves.gaps**2) + p.elementary**2
+    )
     scores = (moves.shares**2 * squares) @ (head.values - moves.mean) ** 2
-    products = (p.step**2 + head.steps.narrow**2) * (moves.shares**2 @ head.values**2)
+    products = ((1 + r) * p.step**2 + head.steps.narrow**2) * (moves.shares**2 @ head.values**2)
     heights = (moves.shares @ np.abs(head.values)) ** 2 + moves.mean**2
     return np.asarray(np.sqrt(scores + products + p.step * moves.in_sum * heights))
 
@@ -120,9 +125,9 @@ def _rescaling(
 
 def _second_order(head: Head, moves: Drift, rescalings: int) -> Floats:
     """Products of roundings, at their worst, [head_dim]."""
-    p, width = head.steps.precision, head.values.shape[1]
-    underflow = head.raw - np.expm1((width + 2) * p.step) * head.magnitudes
-    rest = _excess((width + 2) * p.step) * head.magnitudes + underflow
+    p, roundings = head.steps.precision, head.values.shape[1] + 2 + head.steps.scalings
+    underflow = head.raw - np.expm1(roundings * p.step) * head.magnitudes
+    rest = _excess(roundings * p.step) * head.magnitudes + underflow
     rest = rest + _excess(3 * p.step) * moves.gaps + p.step * head.delta
     rest = rest + (rescalings + 1) * p.elementary**2
     if head.soft_cap is not None:

@@ -23,14 +23,16 @@ from impl.attention.reference import (
     _Reads,
     _Rows,
     _Running,
+    _Stored,
+    _Taken,
     _visible,
     ragged_paged_attention,
 )
 
 P = ParamSpec("P")
 
-Absorb = Callable[[_Running, _Reads, Array, Array, Array, _Options], _Running]
-Phase = Callable[[Array, Array, _Rows, Array, _Options, Array | None], Array]
+Absorb = Callable[[_Running, _Reads, Array, _Taken, _Options], _Running]
+Phase = Callable[[Array, _Stored, _Rows, Array, _Options, Array | None], Array]
 Visible = Callable[[Array, Array, int | None], Array]
 
 
@@ -43,12 +45,11 @@ def _mask_keys_by_product(absorb: Absorb) -> Absorb:
         running: _Running,
         reads: _Reads,
         queries: Array,
-        keys: Array,
-        values: Array,
+        taken: _Taken,
         options: _Options,
     ) -> _Running:
-        after = absorb(running, reads, queries, keys, values, options)
-        dead = jnp.where(reads.used[:, None, :, None], 0.0, keys)
+        after = absorb(running, reads, queries, taken, options)
+        dead = jnp.where(reads.used[:, None, :, None], 0.0, taken.keys)
         return after._replace(total=after.total + jnp.sum(0.0 * dead))
 
     return wrong
@@ -95,13 +96,13 @@ def _clip_positions(visible: Visible) -> Visible:
 def _positions_from_zero(phase: Phase) -> Phase:
     def wrong(
         q: Array,
-        kv_pages: Array,
+        stored: _Stored,
         rows: _Rows,
         out: Array,
         options: _Options,
         sinks: Array | None,
     ) -> Array:
-        return phase(q, kv_pages, rows._replace(kv_len=rows.q_len), out, options, sinks)
+        return phase(q, stored, rows._replace(kv_len=rows.q_len), out, options, sinks)
 
     return wrong
 
@@ -127,7 +128,7 @@ def _window_one_more(visible: Visible) -> Visible:
 def _decode_without_window(phase: Phase) -> Phase:
     def wrong(
         q: Array,
-        kv_pages: Array,
+        stored: _Stored,
         rows: _Rows,
         out: Array,
         options: _Options,
@@ -137,8 +138,8 @@ def _decode_without_window(phase: Phase) -> Phase:
         alone, others = (
             rows._replace(q_len=jnp.where(own, rows.q_len, 0)) for own in (single, ~single)
         )
-        out = phase(q, kv_pages, alone, out, evolve(options, sliding_window=None), sinks)
-        return phase(q, kv_pages, others, out, options, sinks)
+        out = phase(q, stored, alone, out, evolve(options, sliding_window=None), sinks)
+        return phase(q, stored, others, out, options, sinks)
 
     return wrong
 

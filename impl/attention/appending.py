@@ -28,6 +28,7 @@ def append_and_attend(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     sinks: Array | None = None,
+    scales: Array | None = None,
     q_block: int = reference.Q_BLOCK,
     kv_block_pages: int | None = None,
     step_elements: int | None = None,
@@ -39,7 +40,8 @@ def append_and_attend(
     for a token without a cell; computed by `places.of` unless given. The result of a sequence with
     such tokens is undefined. Two tokens must not share a cell; the old content of a new cell is not
     read, and every other cell of the pool is unchanged. Under `jit` with kv_pages donated the pool
-    is changed in place. The other arguments and errors are those of
+    is changed in place. scales: those of the new cells are in their places already, see
+    `impl.cache.scales.write`. The other arguments and errors are those of
     `reference.ragged_paged_attention`.
     """
     arrays = (kv_lens, page_indices, cu_q_lens, num_seqs)
@@ -58,6 +60,7 @@ def append_and_attend(
         soft_cap=soft_cap,
         sliding_window=sliding_window,
         sinks=sinks,
+        scales=scales,
         q_block=q_block,
         kv_block_pages=kv_block_pages,
         step_elements=step_elements,

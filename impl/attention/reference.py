@@ -22,9 +22,16 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Float32, Int, Shaped
 
-from impl.attention.interface import Pool, check_options, check_shapes, check_sinks
+from impl.attention.interface import (
+    Pool,
+    check_options,
+    check_scales,
+    check_shapes,
+    check_sinks,
+)
 from impl.cache import paged
 from impl.cache import rows as of_pool
+from impl.cache import scales as of_scales
 
 _EXACT: Final = lax.Precision.HIGHEST
 Q_BLOCK: Final = 32
@@ -49,6 +56,22 @@ class _Options:
     q_block: int
     kv_block_pages: int
     step_elements: int
+
+
+class _Stored(NamedTuple):
+    """The pool of pages, and the scales of its cells, if there are any; of either shape."""
+
+    pages: Shaped[Array, "P ..."]
+    scales: Float32[Array, "P ..."] | None
+
+
+class _Taken(NamedTuple):
+    """K and V of the pages of one step as they are stored, and their scales, if there are any."""
+
+    keys: Float32[Array, "N kv_heads cells D"]
+    values: Float32[Array, "N kv_heads cells D"]
+    key_scales: Float32[Array, "N kv_heads cells"] | None
+    value_scales: Float32[Array, "N kv_heads cells"] | None
 
 
 class _Rows(NamedTuple):
@@ -106,6 +129,7 @@ def ragged_paged_attention(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     sinks: Array | None = None,
+    scales: Array | None = None,
     q_block: int = Q_BLOCK,
     kv_block_pages: int | None = None,
     step_elements: int | None = None,
@@ -129,13 +153,15 @@ def ragged_paged_attention(
     Scores are `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`. sinks f32[q_heads]: one more
     score for each query head, which takes part in the sum of the weights and has no value; neither
     scale nor soft cap applies to it. -inf is no sink; with inf or NaN every answer of its head that
-    sees a cell is NaN. q_block and kv_block_pages
-    are the rows of q and the pages of a sequence in one block; they change speed and rounding
-    only. A sequence of one query has one row in a block, whatever q_block is. By default
-    kv_block_pages is the number of pages that 256 cells fill, at least one, or 512 cells where K
-    and V of a cell are at most 256 elements. step_elements limits the blocks that a step of the
-    loops takes together: their elements of K and V, or of scores; one block always fits. By default
-    it depends on the backend, and is one block on a CPU.
+    sees a cell is NaN. scales: K and V are what is stored times these, see `impl.cache.scales`;
+    those of cells that a query sees must be finite.
+
+    q_block and kv_block_pages are the rows of q and the pages of a sequence in one block; they
+    change speed and rounding only. A sequence of one query has one row in a block, whatever q_block
+    is. By default kv_block_pages is the number of pages that 256 cells fill, at least one, or 512
+    cells where K and V of a cell are at most 256 elements. step_elements limits the blocks that a
+    step of the loops takes together: their elements of K and V, or of scores; one block always
+    fits. By default it depends on the backend, and is one block on a CPU.
     Raises InvalidInput for options out of range and shapes that do not fit together.
     """
     given = kv_lens, page_indices, cu_q_lens
@@ -147,6 +173,7 @@ def ragged_paged_attention(
     }
     check_options(soft_cap=soft_cap, sliding_window=sliding_window, **blocks)
     check_sinks(sinks, q)
+    check_scales(scales, kv_pages, pool, part=pool.page_size)
     width = q.shape[2]
     block_pages = _block_pages(pool, width) if kv_block_pages is None else kv_block_pages
     options = _Options(
@@ -159,7 +186,8 @@ def ragged_paged_attention(
         step_elements=_step_elements() if step_elements is None else step_elements,
     )
     count = jnp.reshape(jnp.asarray(num_seqs), ())
-    out: Array = _attend(q, kv_pages, kv_lens, page_indices, cu_q_lens, count, sinks, options)
+    stored = _Stored(kv_pages, scales)
+    out: Array = _attend(q, stored, kv_lens, page_indices, cu_q_lens, count, sinks, options)
     return out
 
 
@@ -176,7 +204,7 @@ def _block_pages(pool: Pool, head_dim: int) -> int:
 @partial(jax.jit, static_argnames="options")
 def _attend(
     q: Float[Array, "T H D"],
-    kv_pages: Shaped[Array, "P ..."],
+    stored: _Stored,
     kv_lens: Int[Array, " B"],
     page_indices: Int[Array, "B M"],
     cu_q_lens: Int[Array, " B+1"],
@@ -189,16 +217,16 @@ def _attend(
     rows = _Rows(page_indices, kv_lens, cu_q_lens[:-1], lengths)
     out = jnp.zeros_like(q)
     if options.q_block == 1:
-        return _phase(q, kv_pages, rows, out, options, sinks)
+        return _phase(q, stored, rows, out, options, sinks)
     single = lengths == 1
     decode, prefill = (rows._replace(q_len=jnp.where(own, lengths, 0)) for own in (single, ~single))
-    out = _phase(q, kv_pages, decode, out, evolve(options, q_block=1), sinks)
-    return _phase(q, kv_pages, prefill, out, options, sinks)
+    out = _phase(q, stored, decode, out, evolve(options, q_block=1), sinks)
+    return _phase(q, stored, prefill, out, options, sinks)
 
 
 def _phase(
     q: Float[Array, "T H D"],
-    kv_pages: Shaped[Array, "P ..."],
+    stored: _Stored,
     rows: _Rows,
     out: Float[Array, "T H D"],
     options: _Options,
@@ -211,7 +239,7 @@ def _phase(
     def group(index: Array, out: Array) -> Array:
         numbers = index * width + jnp.arange(width, dtype=jnp.int32)
         blocks = _blocks(rows, ends, numbers, options)
-        return _attend_blocks(q, kv_pages, rows, blocks, out, options, sinks)
+        return _attend_blocks(q, stored, rows, blocks, out, options, sinks)
 
     end: Array = lax.fori_loop(0, _ceil_div(ends[-1], width), group, out)
     return end
@@ -258,7 +286,7 @@ def _div(length: Int[Array, "*N"], size: int) -> Int[Array, "*N"]:
 
 def _attend_blocks(
     q: Float[Array, "T H D"],
-    kv_pages: Shaped[Array, "P ..."],
+    stored: _Stored,
     rows: _Rows,
     blocks: _Blocks,
     out: Float[Array, "T H D"],
@@ -289,8 +317,8 @@ def _attend_blocks(
 
     def step(index: Array, carry: tuple[_Running, _Reads]) -> tuple[_Running, _Reads]:
         running, now = carry
-        keys, values = _gather(kv_pages, now.ids, heads, width)
-        after = _absorb(running, now, queries[now.owner], keys, values, options)
+        taken = _gather(stored, now.ids, heads, width)
+        after = _absorb(running, now, queries[now.owner], taken, options)
         return after, reads(index + 1)
 
     shape = queries.shape[:-1]
@@ -376,13 +404,9 @@ def _ids(
     return pages.at[row, entries].get(mode="clip")
 
 
-def _gather(
-    kv_pages: Shaped[Array, "P ..."],
-    ids: Int[Array, "N kv_block_pages"],
-    heads: int,
-    width: int,
-) -> tuple[Float32[Array, "N kv_heads cells D"], Float32[Array, "N kv_heads cells D"]]:
-    """K and V of the pages."""
+def _gather(stored: _Stored, ids: Int[Array, "N kv_block_pages"], heads: int, width: int) -> _Taken:
+    """K and V of the pages, and their scales."""
+    kv_pages = stored.pages
     words, of_rows = paged.words(kv_pages), kv_pages.ndim == 3
     pool = words if of_rows else words.reshape(*words.shape[:2], heads, 2, width)
 
@@ -394,7 +418,20 @@ def _gather(
         block = paged.of_words(moved, kv_pages.dtype).astype(jnp.float32)
         return block.reshape(ids.shape[0], -1, heads, width).transpose(0, 2, 1, 3)
 
-    return taken(0), taken(1)
+    return _Taken(taken(0), taken(1), *_scales(stored, ids, heads))
+
+
+def _scales(
+    stored: _Stored, ids: Int[Array, "N kv_block_pages"], heads: int
+) -> tuple[Float32[Array, "N kv_heads cells"] | None, Float32[Array, "N kv_heads cells"] | None]:
+    """The scales of K and of V of the pages."""
+    if stored.scales is None:
+        return None, None
+    found = stored.scales.at[ids].get(mode="clip")
+    if stored.pages.ndim == 3:
+        found = of_scales.interleaved(found.reshape(-1, *found.shape[2:]), kv_heads=heads)
+    by_head = found.reshape(ids.shape[0], -1, heads, 2).transpose(3, 0, 2, 1)
+    return by_head[0], by_head[1]
 
 
 def _visible(
@@ -443,12 +480,23 @@ def _products(
     return jnp.einsum("nhqd,nhcd->nhqc", rows, keys, precision=_EXACT)
 
 
+def _scaled(
+    of_cells: Float32[Array, "N kv_heads rows cells"],
+    scales: Float32[Array, "N kv_heads cells"] | None,
+    reads: _Reads,
+) -> Float32[Array, "N kv_heads rows cells"]:
+    """Scores or weights times the scales of their cells; 0 in a cell that no query sees."""
+    if scales is None:
+        return of_cells
+    used = reads.used[:, None, :]
+    return of_cells * jnp.where(used, scales, 0.0)[:, :, None, :]
+
+
 def _absorb(
     running: _Running,
     reads: _Reads,
     queries: Float32[Array, "N kv_heads group q_block D"],
-    keys: Float32[Array, "N kv_heads cells D"],
-    values: Float32[Array, "N kv_heads cells D"],
+    taken: _Taken,
     options: _Options,
 ) -> _Running:
     """One step of online softmax.
@@ -456,7 +504,8 @@ def _absorb(
     The products of queries, keys and values i are added to block owner[i] of the running softmax.
     """
     # K is blanked only for speed: XLA then copies it from its pages by vectors, as it does V.
-    owner, products = reads.owner, _products(queries, _blank(keys, reads.used))
+    owner, products = reads.owner, _products(queries, _blank(taken.keys, reads.used))
+    products = _scaled(products, taken.key_scales, reads)
     scores = options.scale * products.reshape(*queries.shape[:-1], -1)
     if options.soft_cap is not None:
         scores = options.soft_cap * jnp.tanh(scores / options.soft_cap)
@@ -467,7 +516,8 @@ def _absorb(
     # Exactly 1 where the maximum stays, as for a block that has nothing in this step.
     rescale = jnp.where(largest == running.largest, 1.0, jnp.exp(running.largest - origin))
     weights = jnp.exp(scores - origin[owner][..., None])
-    weighed = (weights.reshape(products.shape), _blank(values, reads.used))
+    rows = _scaled(weights.reshape(products.shape), taken.value_scales, reads)
+    weighed = (rows, _blank(taken.values, reads.used))
     added = jnp.einsum("nhqc,nhcd->nhqd", *weighed, precision=_EXACT)
     return _Running(
         largest,

@@ -126,7 +126,8 @@ def attend(q_heads: int, kv_heads: int) -> object:
         step_elements=0,
     )
     given = ints(1), ints(1, 1), ints(2), jnp.int32(1)
-    arrays = floats(1, q_heads, 2), floats(1, 1, 2 * kv_heads, 2), *given
+    stored = reference._Stored(floats(1, 1, 2 * kv_heads, 2), None)
+    arrays = floats(1, q_heads, 2), stored, *given
     return reference._attend(*arrays, sinks=None, options=options)
 
 

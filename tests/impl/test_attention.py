@@ -385,8 +385,8 @@ def _no_rescaling(running: Any, *rest: Any) -> Any:
 
 
 def _heads_swapped(*arguments: Any) -> Any:
-    keys, values, *rest = RIGHT["_gather"](*arguments)
-    return keys[:, ::-1], values[:, ::-1], *rest
+    taken = RIGHT["_gather"](*arguments)
+    return taken._replace(keys=taken.keys[:, ::-1], values=taken.values[:, ::-1])
 
 
 def _unchanged(array: Any, _: Any) -> Any:

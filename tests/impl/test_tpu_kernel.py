@@ -22,7 +22,7 @@ from impl.attention.tpu import ragged_paged_attention, shape_of
 from impl.attention.tpu.blocks import CHIPS, UNPLANNED, check, need, plan
 from impl.attention.tpu.cells import without_negative_zeros
 from impl.attention.tpu.shape import Blocks, Shape
-from impl.cache import rows
+from impl.cache import rows, scales
 from spec.vocabulary.errors import InvalidInput
 
 SMALL: Final = Blocks(kv_pages=8, decode_cells=64, decode_steps=4, q_rows=16, prefill_cells=128)
@@ -51,6 +51,16 @@ class Case:
     blocks: Blocks | None = SMALL
     chip: str | None = None
     options: Mapping[str, Any] = MappingProxyType({"scale": 0.09})
+    scaled: bool = False
+
+    def scales(self, pool: Any) -> Any:
+        """Scales of every cell and KV head, NaN where K and V are dead; None without."""
+        if not self.scaled:
+            return None
+        rng, held = np.random.default_rng(9), np.asarray(pool, np.float32)[..., 0]
+        drawn = rng.choice([-1.5, -0.2, 0.0, 0.3, 1.0], held.shape)
+        dead = np.isnan(held) | (held == 127.0)
+        return jnp.asarray(np.where(dead, np.nan, drawn), jnp.float32)
 
     def arrays(self) -> tuple[Any, ...]:
         """q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs; NaN in every dead cell."""
@@ -123,6 +133,34 @@ CASES: Final = {
         q="float32",
         options={"scale": 0.1, "sinks": SINKS},
     ),
+    "scales of cells, int8": Case(
+        q_heads=16,
+        kv_heads=8,
+        kv="int8",
+        lens=((1, 37), (5, 130), (17, 17), (0, 9), (1, 300)),
+        options={"scale": 0.05, "v_scale": 0.1},
+        scaled=True,
+    ),
+    "scales of cells, three heads, a window, a cap": Case(
+        q_heads=6,
+        kv_heads=3,
+        kv="float8_e4m3fn",
+        page_size=128,
+        lens=((1, 37), (17, 140), (1, 300)),
+        blocks=evolve(SMALL, kv_pages=2, decode_cells=128),
+        options={"scale": 0.1, "sliding_window": 150, "soft_cap": 5.0},
+        scaled=True,
+    ),
+    "scales of cells, one head, float32": Case(
+        q_heads=2,
+        kv_heads=1,
+        kv="float32",
+        q="float32",
+        page_size=128,
+        lens=((1, 37), (17, 140), (1, 300)),
+        blocks=evolve(SMALL, kv_pages=2, decode_cells=128),
+        scaled=True,
+    ),
     "wide heads, odd many, widened": Case(
         q_heads=6,
         kv_heads=3,
@@ -156,7 +194,10 @@ def difference(case: Case, interpret: pltpu.InterpretParams, *, jitted: bool) ->
     arrays, options = case.arrays(), dict(case.options)
     how: Any = options | {"blocks": case.blocks, "chip": case.chip, "interpret": interpret}
     how["page_size"] = case.page_size
+    factors = case.scales(arrays[1])
     kernel: Any = partial(ragged_paged_attention, **how)
+    if case.scaled:
+        kernel, options["scales"] = partial(kernel, scales=scales.of(factors)), factors
     if jitted:
         kernel = jax.jit(kernel, compiler_options=compiler_options())
     found = np.asarray(kernel(*as_rows(arrays)), np.float64)
@@ -177,7 +218,7 @@ def difference(case: Case, interpret: pltpu.InterpretParams, *, jitted: bool) ->
     return float(np.max(np.where(np.isnan(error), np.inf, error)))
 
 
-OFTEN: Final = {"planned, int8", "sinks beside nothing"}
+OFTEN: Final = {"planned, int8", "sinks beside nothing", "scales of cells, int8"}
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_the_bounds_are_those_of_the_formats(sizes: Sizes) -> None:
         "soft_cap": options.get("soft_cap"),
         "sliding_window": options.get("sliding_window"),
         "sinks": arrays.sinks,
+        "scales": arrays.scales,
     }
     held: Any = tuple(arrays)
     formats: dict[str, Any] = {

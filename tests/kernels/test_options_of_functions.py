@@ -19,6 +19,8 @@ EVERY: Options = {
     "k_scale": 4.0,
     "v_scale": 5.0,
 }
+OPTIONAL = ("sinks", "scales")
+"""Options that are arrays."""
 
 
 @pytest.fixture
@@ -50,32 +52,34 @@ def test_an_option_has_the_name_that_the_function_has_for_it(
         found = find("somebody_elses:kernel")
 
         lacked = [] if anything else [ours for ours in OPTIONS if ours not in has]
-        assert lacked == found.lacks([*EVERY, "sinks"])
+        assert lacked == found.lacks([*EVERY, *OPTIONAL])
         asked: Any = {name: value for name, value in EVERY.items() if name not in lacked}
-        sinks = None if "sinks" in lacked else "sinks"
-        given: Any = found.call(*range(6), options=asked, sinks=sinks, chip="v9")
-        for ours, value in asked.items() | ({("sinks", sinks)} if sinks else set()):
+        optional = {name: name for name in OPTIONAL if name not in lacked}
+        given: Any = found.call(*range(6), options=asked, optional=optional, chip="v9")
+        for ours, value in {**asked, **optional}.items():
             assert value == (given if ours in has else given["more"])[has.get(ours, ours)]
         assert ("v9" if chip else None) == given.get("chip")
         assert chip == ("chip" in found.told)
-        others = {*asked, "sinks"} - set(has) if anything else set()
+        others = {*asked, *OPTIONAL} - set(has) if anything else set()
         assert others == set(given.get("more", {}))
-        static = [name for ours, name in has.items() if ours != "sinks"]
+        static = [name for ours, name in has.items() if ours not in OPTIONAL]
         assert [*static, *["chip"] * chip] == list(found.settings)
 
 
-def test_who_lacks_sinks_is_not_asked_for_them(module: ModuleType) -> None:
-    """Shapes with sinks are left out and reported, and a function that has them is given them."""
+@pytest.mark.parametrize(("ours", "theirs"), [("sinks", "attention_sink"), ("scales", "scales")])
+def test_who_lacks_an_array_is_not_asked_for_it(module: ModuleType, ours: str, theirs: str) -> None:
+    """Shapes with it are left out and reported, and a function that has it is given it."""
     put(module, ", *, scale=1.0, soft_cap=None, sliding_window=None, k_scale=1.0, v_scale=1.0")
     without = jobs.plan(find("somebody_elses:kernel"), cases=4, seed=0)
-    with_sinks = [sizes.name for sizes in SIZES if sizes.sinks]
+    having = [sizes.name for sizes in SIZES if ours in sizes.asked]
 
-    assert dict.fromkeys(with_sinks, "sinks").items() <= without.left_out.items()
-    assert not {job.sizes for job in without.jobs}.intersection(with_sinks)
-    put(module, ", *, attention_sink=None")
+    assert dict.fromkeys(having, ours).items() <= without.left_out.items()
+    assert not {job.sizes for job in without.jobs}.intersection(having)
+    put(module, f", *, {theirs}=None")
     named = find("somebody_elses:kernel")
-    assert 7 == named.call(*range(6), options={}, sinks=7)["attention_sink"]  # type: ignore[index]
-    assert "sinks" not in jobs.plan(named, cases=4, seed=0).left_out[with_sinks[1]]
+    given: Any = named.call(*range(6), options={}, optional={ours: 7})
+    assert 7 == given[theirs]
+    assert ours not in jobs.plan(named, cases=4, seed=0).left_out[having[1]]
 
 
 @pytest.mark.parametrize("taken", [(), NEW_CELLS[:1], NEW_CELLS[1:], NEW_CELLS, NEW_CELLS[::-1]])

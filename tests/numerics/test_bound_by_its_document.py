@@ -41,6 +41,12 @@ class Options:
     weights: str | None
     result: str | None
     sinks: tuple[float, ...] | None = None
+    scales: Any = None
+
+    @property
+    def r(self) -> int:
+        """Roundings more of a score, and of a weight before its product with V."""
+        return int(self.scales is not None)
 
 
 def drawn(seed: int) -> tuple[Any, Options]:
@@ -74,6 +80,10 @@ def drawn(seed: int) -> tuple[Any, Options]:
     if one("none", "some") == "some":
         drawn = [float(one(-math.inf, -20.0, 0.0, 1.5, 20.0)) for _ in range(Q_HEADS)]
         options = evolve(options, sinks=tuple(drawn))
+    if one("none", "some") == "some":
+        factors = rng.choice([-2.0, -0.5, 0.0, 0.01, 1.5], pool.shape[:3])
+        factors[..., 1::2] += factors[..., 1::2] == 0  # or an answer is 0 where cells are seen
+        options = evolve(options, scales=factors)
     return (
         (
             q.astype(dtype),
@@ -91,7 +101,8 @@ def drawn(seed: int) -> tuple[Any, Options]:
 class Case:
     """One query and one head: its place in the output, its numbers, and its sequence's length.
 
-    values: those of the keys, and zeros for the sink, if there is one.
+    keys and values are scaled; values also has zeros for the sink, if there is one. by: the scales
+    of K. stored: the largest magnitude of each number of V before it is scaled.
     """
 
     row: int
@@ -101,6 +112,8 @@ class Case:
     values: list[Numbers]
     kv_len: int
     sink: float
+    by: Numbers
+    stored: Numbers
 
     def blocks(self, options: Options) -> int:
         """The number of steps, that of the sink included."""
@@ -116,19 +129,36 @@ def cases(arrays: Any, options: Options) -> Iterator[Case]:
             window = own + 1 if options.sliding_window is None else options.sliding_window
             seen = [p for p in range(length) if own - window < p <= own]
             for head in range(Q_HEADS if seen else 0):
-                cells = [pool[table[sequence, p // PAGE_SIZE], p % PAGE_SIZE] for p in seen]
+                places = [(table[sequence, p // PAGE_SIZE], p % PAGE_SIZE) for p in seen]
+                cells = [pool[place] for place in places]
                 pair = 2 * (head // (Q_HEADS // KV_HEADS))
                 row = int(starts[sequence]) + number
                 sink = -math.inf if options.sinks is None else options.sinks[head]
+                by = [
+                    (1.0, 1.0)
+                    if options.scales is None
+                    else tuple(map(float, options.scales[place][pair : pair + 2]))
+                    for place in places
+                ]
                 yield Case(
                     row=row,
                     head=head,
                     q=[float(x) for x in q[row, head]],
-                    keys=[[float(x) for x in cell[pair]] for cell in cells],
-                    values=[[float(x) for x in cell[pair + 1]] for cell in cells]
+                    keys=[
+                        [float(x) * k for x in cell[pair]]
+                        for cell, (k, _) in zip(cells, by, strict=True)
+                    ],
+                    values=[
+                        [float(x) * v for x in cell[pair + 1]]
+                        for cell, (_, v) in zip(cells, by, strict=True)
+                    ]
                     + [[0.0] * WIDTH] * (sink > -math.inf),
                     kv_len=length,
                     sink=sink,
+                    by=[k for k, _ in by],
+                    stored=[
+                        max(abs(float(cell[pair + 1][i])) for cell in cells) for i in range(WIDTH)
+                    ],
                 )
 
 
@@ -145,11 +175,11 @@ def error_of_scores(case: Case, options: Options) -> tuple[Numbers, Numbers, Num
     u, t, kappa = rounding(options.accumulator)
     epsilon = 8 * u / (1 - 8 * u)
     scores, magnitudes, before, after = list[float](), list[float](), list[float](), list[float]()
-    for key in case.keys:
+    for key, by in zip(case.keys, case.by, strict=True):
         score = scale * math.fsum(a * b for a, b in zip(case.q, key, strict=True))
         size = math.fsum(abs(a) * abs(b) for a, b in zip(case.q, key, strict=True))
-        delta = math.expm1((d + 2) * kappa) * abs(scale) * size
-        delta += 2 * (d + 1) * (1 + abs(scale)) * t
+        delta = math.expm1((d + 2 + options.r) * kappa) * abs(scale) * size
+        delta += 2 * (d + 1) * (1 + abs(scale)) * (1 + options.r * abs(by)) * t
         magnitudes.append(abs(scale) * size)
         before.append(delta)
         if cap is not None:
@@ -192,11 +222,11 @@ def moved(case: Case, options: Options, *, rescalings: int) -> dict[str, Any]:
         "mean": mean,
         "gaps": gaps,
         "common": common,
-        "in_mean": in_sum + kappa + narrowed,
+        "in_mean": in_sum + (1 + options.r) * kappa + narrowed,
         "in_sum": in_sum,
         "flushed": [
-            lost * (1 + max(abs(v) for v in column) + abs(o))
-            for column, o in zip(columns, mean, strict=True)
+            lost * (1 + max(abs(v) for v in column) + options.r * stored + abs(o))
+            for column, stored, o in zip(columns, case.stored, mean, strict=True)
         ],
         "remaining": 1 - grown - lost,
     }
@@ -270,6 +300,7 @@ def test_the_symbols_of_a_head_are_those_of_the_document(seed: int) -> None:
     for case, head in zip(cases(arrays, options), told, strict=True):
         scores, magnitudes, before, after = error_of_scores(case, options)
         assert case.values == head.values.tolist()
+        assert [options.r * one for one in case.stored] == head.stored.tolist()
         assert options.soft_cap == head.soft_cap
         assert scores == pytest.approx(head.scores.tolist(), rel=1e-9, abs=1e-12)
         assert magnitudes == close(head.magnitudes)
@@ -300,7 +331,8 @@ def test_rows_that_see_nothing_are_exactly_0(seed: int) -> None:
     """The answer and its bound are 0 in exactly the rows that see no cell, or have no sequence."""
     arrays, options = drawn(seed)
     given = asdict(options)
-    answered = {name: given[name] for name in ("scale", "soft_cap", "sliding_window", "sinks")}
+    known = ("scale", "soft_cap", "sliding_window", "sinks", "scales")
+    answered = {name: given[name] for name in known}
     seeing = {case.row for case in cases(arrays, options)}
 
     out = oracle.ragged_paged_attention(*arrays, **answered)
@@ -328,7 +360,7 @@ def probable_error(case: Case, options: Options, deviations: float) -> Numbers:
     epsilon, narrow = 8 * u / (1 - 8 * u), 0.0
     if options.weights is not None:
         narrow = rounding(options.weights)[2]
-    n, d, steps = len(s), len(case.q), case.blocks(options) - 1
+    n, d, r, steps = len(s), len(case.q), options.r, case.blocks(options) - 1
 
     def before(cell: int) -> float:
         return max(s[i] - delta[i] for i in range(cell))
@@ -344,10 +376,10 @@ def probable_error(case: Case, options: Options, deviations: float) -> Numbers:
 
     rest = []
     for j in range(n):
-        underflow = raw[j] - math.expm1((d + 2) * kappa) * m[j]
+        underflow = raw[j] - math.expm1((d + 2 + r) * kappa) * m[j]
         bend = 0.0 if options.soft_cap is None else raw[j] ** 2 / (2 * options.soft_cap)
         rest.append(
-            phi((d + 2) * kappa) * m[j]
+            phi((d + 2 + r) * kappa) * m[j]
             + phi(3 * kappa) * g[j]
             + kappa * delta[j]
             + (len(rescaled) + 1) * epsilon**2
@@ -362,8 +394,9 @@ def probable_error(case: Case, options: Options, deviations: float) -> Numbers:
         squares = kappa * z * (size**2 + o**2)
         numerator = parts["flushed"][element] + phi(y) * size + phi(z) * abs(o)
         for j in range(n):
-            random = ((d + 1) * m[j] ** 2 + 2 * g[j] ** 2) * kappa**2 + epsilon**2
-            squares += p[j] ** 2 * ((v[j] - o) ** 2 * random + (kappa**2 + narrow**2) * v[j] ** 2)
+            random = ((d + 1 + r) * m[j] ** 2 + 2 * g[j] ** 2) * kappa**2 + epsilon**2
+            products = ((1 + r) * kappa**2 + narrow**2) * v[j] ** 2
+            squares += p[j] ** 2 * ((v[j] - o) ** 2 * random + products)
             shared = kappa * (2 * abs(s[j]) + delta[j]) + delta[j] - raw[j]
             numerator += p[j] * abs(v[j] - o) * (shared + phi(x[j]) + rest[j])
             grown = math.expm1(y) * abs(v[j]) + math.expm1(z) * abs(o)

@@ -365,7 +365,7 @@ def test_rounds_that_take_one_query_of_a_sequence_alone_are_seen(
     """A round as wide as the slots is no batch of decoding alone: it may have several of one."""
     right = reference._phase
 
-    def decodes_alone(q: jax.Array, pool: jax.Array, rows: Any, out: Any, *rest: Any) -> Any:
+    def decodes_alone(q: jax.Array, pool: Any, rows: Any, out: Any, *rest: Any) -> Any:
         skipped = rest[0].q_block != 1 and q.shape[0] == rows.q_len.shape[0]
         return out if skipped else right(q, pool, rows, out, *rest)
 

@@ -195,30 +195,32 @@ def rounding_online(
     block: int,
     soft_cap: float | None,
     sink: float | None = None,
+    scales: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Blocked online softmax, with every operation and every partial sum rounded to q's dtype.
 
-    It begins with the sink, if there is one.
+    It begins with the sink, if there is one. scales [cells, 2]: of K and of V.
     """
     kind = q.dtype.type
     largest, total, accumulator = kind(-np.inf), kind(0), np.zeros_like(values[0])
     if sink is not None:
         largest, total = kind(sink), kind(1)
     for start in range(0, len(keys), block):
-        scores = []
-        for key in keys[start : start + block]:
+        scores, end = [], start + block
+        by = np.ones((len(keys), 2), kind) if scales is None else scales
+        for key, (own, _) in zip(keys[start:end], by[start:end], strict=True):
             dot = kind(0)
             for a, b in zip(q, key, strict=True):
                 dot = dot + a * b
-            raw = dot * kind(0.3)
+            raw = dot * own * kind(0.3)
             capped = raw if soft_cap is None else kind(soft_cap) * np.tanh(raw / kind(soft_cap))
             scores.append(capped)
         new = max(largest, *scores)
         rescale = np.exp(largest - new)
         weights = [np.exp(score - new) for score in scores]
         block_sum, block_mean = kind(0), np.zeros_like(accumulator)
-        for weight, value in zip(weights, values[start : start + block], strict=True):
-            block_sum, block_mean = block_sum + weight, block_mean + weight * value
+        for weight, value, (_, own) in zip(weights, values[start:end], by[start:end], strict=True):
+            block_sum, block_mean = block_sum + weight, block_mean + weight * own * value
         total, accumulator = total * rescale + block_sum, accumulator * rescale + block_mean
         largest = new
     return np.asarray(accumulator / total)
@@ -230,22 +232,26 @@ def shares_of_bound(
     soft_cap: float | None,
     seed: int,
     sinks: tuple[float, ...] | None = None,
+    scales: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """The error of `rounding_online` over the bound, for each element of each query."""
     q, kv, lengths, table, starts, _ = arrays = batch(seed, dtype=dtype)
-    asked: Any = {"scale": 0.3, "soft_cap": soft_cap, "sinks": sinks}
+    asked: Any = {"scale": 0.3, "soft_cap": soft_cap, "sinks": sinks, "scales": scales}
     expected = oracle.ragged_paged_attention(*arrays, **asked)
     bound = oracle.error_bound(*arrays, **asked, block_cells=block, accumulator=dtype)
     shares = []
     for row in range(9):
         sequence = int(row >= 6)
         seen = range(int(lengths[sequence] - (starts[sequence + 1] - row)) + 1)
-        cells = np.stack([kv[table[sequence, p // PAGE_SIZE], p % PAGE_SIZE] for p in seen])
+        places = [(table[sequence, p // PAGE_SIZE], p % PAGE_SIZE) for p in seen]
+        cells = np.stack([kv[place] for place in places])
+        by = None if scales is None else np.stack([scales[place] for place in places])
         for head in range(4):
             kv_head = 2 * (head // 2)
             held = cells[:, kv_head], cells[:, kv_head + 1]
             sink = None if sinks is None else sinks[head]
-            out = rounding_online(q[row, head], *held, block, soft_cap, sink)
+            own = None if by is None else by[:, kv_head : kv_head + 2]
+            out = rounding_online(q[row, head], *held, block, soft_cap, sink, own)
             shares.append(np.abs(out.astype(np.float64) - expected[row, head]) / bound[row, head])
     return np.asarray(shares)
 
@@ -277,6 +283,50 @@ def test_the_bound_holds_with_sinks(dtype: str, block: int, soft_cap: float | No
 
     assert shares.max() <= 1
     assert shares.max(axis=(0, 1, 3)).min() > 0.005, "the bound is too loose to find mistakes"
+
+
+def factors(dtype: str, seed: int) -> NDArray[Any]:
+    """Scales of both signs and several magnitudes for the cells of `batch`."""
+    kv = batch(seed, dtype=dtype)[1]
+    rng = np.random.default_rng((seed, 5))
+    drawn = rng.choice([-2.7, -1.0, 0.0, 0.11, 0.3, 1.9], kv.shape[:3])
+    return np.asarray(drawn.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("block", [1, 3, 20])
+@pytest.mark.parametrize("soft_cap", [None, 0.5])
+def test_the_bound_holds_with_scales_of_cells(
+    dtype: str, block: int, soft_cap: float | None
+) -> None:
+    """Rounded arithmetic that scales scores and weights stays within the bound, and comes near."""
+    shares = np.stack(
+        [
+            shares_of_bound(dtype, block, soft_cap, seed, scales=factors(dtype, seed))
+            for seed in range(3)
+        ]
+    )
+
+    assert shares.max() <= 1
+    assert shares.max() > 0.01, "the bound is too loose to find mistakes"
+
+
+def test_the_oracle_reads_what_is_stored_times_its_scales() -> None:
+    """Its answer is that over the products, and scales of 1 add roundings to the bound alone."""
+    q, kv, *rest = batch(2)
+    by = factors("float64", 2)
+    answer: Any = partial(oracle.ragged_paged_attention, q)
+    bound: Any = partial(oracle.error_bound, q, kv, *rest)
+
+    products = np.asarray(kv, np.float64) * by[..., None]
+    np.testing.assert_allclose(answer(products, *rest), answer(kv, *rest, scales=by), rtol=1e-12)
+    ones = np.ones(kv.shape[:3])
+    np.testing.assert_array_equal(answer(kv, *rest), answer(kv, *rest, scales=ones))
+    seen = bound() > 0
+    assert (bound(scales=ones)[seen] > bound()[seen]).all()
+    assert (bound(scales=ones)[seen] < 1.2 * bound()[seen]).all()
+    with pytest.raises(InvalidInput, match=r"scales: saw \(3,\)"):
+        bound(scales=np.ones(3))
 
 
 def test_a_bound_with_sinks_is_no_bound_without() -> None:

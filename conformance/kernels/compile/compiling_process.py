@@ -137,7 +137,7 @@ def _compile(
     def call(*arrays: jax.Array) -> object:
         shared, cells = arrays[: len(arrays) - len(new)], arrays[len(arrays) - len(new) :]
         operands = dict(zip(new, cells, strict=True))
-        own = {"chip": cell.chip, "page_size": cell.page_size, **operands, **given}
+        own: dict[str, Any] = {"chip": cell.chip, "page_size": cell.page_size, **operands, **given}
         return under_test.call(*shared, options=job.options, **own)
 
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):

@@ -7,7 +7,7 @@ plans the sizes.
 """
 
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from typing import Any, Final
 
 import jax
@@ -23,6 +23,7 @@ from impl.attention import interface, places
 from impl.attention.interface import (
     check_new,
     check_options,
+    check_scales,
     check_shapes,
     check_sinks,
     require,
@@ -55,6 +56,7 @@ def ragged_paged_attention(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     sinks: Array | None = None,
+    scales: Array | None = None,
     k_scale: float | None = None,
     v_scale: float | None = None,
     blocks: Blocks | None = None,
@@ -77,8 +79,9 @@ def ragged_paged_attention(
     """
     _check_rows(kv_pages)
     given = kv_lens, page_indices, cu_q_lens
-    check_shapes(q, kv_pages, *given, jnp.shape(num_seqs), page_size=page_size)
+    sizes = check_shapes(q, kv_pages, *given, jnp.shape(num_seqs), page_size=page_size)
     check_sinks(sinks, q)
+    check_scales(scales, kv_pages, sizes, part=even(page_size))
     shape = shape_of(
         q,
         kv_pages,
@@ -94,10 +97,11 @@ def ragged_paged_attention(
         interpret=interpret,
         append=False,
         sinks=sinks is not None,
+        scales=scales is not None,
     )
     arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
     wide = q.astype(shape.q_dtype)
-    out: Array = _call(shape, interpret, wide, kv_pages, *arrays, sinks=sinks)
+    out: Array = _call(shape, interpret, wide, kv_pages, *arrays, sinks=sinks, scales=scales)
     return out.astype(q.dtype)
 
 
@@ -117,6 +121,7 @@ def append_and_attend(
     soft_cap: float | None = None,
     sliding_window: int | None = None,
     sinks: Array | None = None,
+    scales: Array | None = None,
     k_scale: float | None = None,
     v_scale: float | None = None,
     blocks: Blocks | None = None,
@@ -134,6 +139,7 @@ def append_and_attend(
     sizes = check_shapes(q, kv_pages, *given, jnp.shape(num_seqs), page_size=page_size)
     check_new(keys, values, destinations, q, kv_pages, sizes.kv_heads)
     check_sinks(sinks, q)
+    check_scales(scales, kv_pages, sizes, part=even(page_size))
     shape = shape_of(
         q,
         kv_pages,
@@ -149,6 +155,7 @@ def append_and_attend(
         interpret=interpret,
         append=True,
         sinks=sinks is not None,
+        scales=scales is not None,
     )
     arrays = (kv_lens, page_indices, cu_q_lens, _count(num_seqs))
     if destinations is None:
@@ -156,7 +163,9 @@ def append_and_attend(
     cells = rows.cells(keys, values)
     wide = q.astype(shape.q_dtype)
     out, pool = _appended(
-        shape, interpret, kv_pages, cells, destinations, wide, *arrays, sinks=sinks
+        *(shape, interpret, kv_pages, cells, destinations, wide, *arrays),
+        sinks=sinks,
+        scales=scales,
     )
     return out.astype(q.dtype), pool
 
@@ -181,11 +190,12 @@ def shape_of(
     interpret: Any = False,
     append: bool = False,
     sinks: bool = False,
+    scales: bool = False,
 ) -> Shape:
     """The static shape of a call, with blocks that fit. Raises InvalidInput.
 
     q, kv_pages, page_indices: arrays, or their shapes and dtypes. append: whether new cells are
-    given too. sinks: whether there are any.
+    given too. sinks, scales: whether there are any.
     """
     check_options(soft_cap=soft_cap, sliding_window=sliding_window)
     heads = kv_pages.shape[1] // page_size
@@ -216,6 +226,7 @@ def shape_of(
         byte_products=target.byte_products,
         negative_zeros=target.negative_zeros,
         sinks=sinks,
+        scales=scales,
         blocks=blocks or planning.UNPLANNED,
     )
     shape = evolve(shape, fresh=append and shape.single)
@@ -264,6 +275,7 @@ def _call(
     *,
     new: Shaped[Array, "N lanes"] | None = None,
     sinks: Float32[Array, " H"] | None = None,
+    scales: Float32[Array, "P R 2 128"] | None = None,
 ) -> Float[Array, "T H D"]:
     """Attend. new: the rows of the queries' own tokens, if they are an operand; see `fresh`."""
     _, q_heads, head_dim = q.shape
@@ -281,6 +293,9 @@ def _call(
     if sinks is not None:
         more.append(_by_row(shape, sinks))
         spaces.append(pltpu.VMEM)
+    if scales is not None:
+        more.append(scales.reshape(-1, 2, LANES))
+        spaces.append(pltpu.HBM)
     split = (shape.cores,) if shape.cores > 1 else ()
     out: Array = pl.pallas_call(
         partial(_kernel, shape),
@@ -293,7 +308,7 @@ def _call(
             pl.BlockSpec(memory_space=pltpu.HBM),
         ],
         out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
-        scratch_shapes=[*buffers.sized(shape), *decode.sized(shape), *prefill.sized(shape)],
+        scratch_shapes=[one for part in _scratch(shape) for one in part if one is not None],
         input_output_aliases={6 + len(more): 0},  # rows of no sequence stay 0
         compiler_params=pltpu.CompilerParams(
             vmem_limit_bytes=shape.vmem,
@@ -356,6 +371,7 @@ def _appended(
     q: Float[Array, "T H D"],
     *arrays: Array,
     sinks: Float32[Array, " H"] | None,
+    scales: Float32[Array, "P R 2 128"] | None,
 ) -> tuple[Float[Array, "T H D"], Shaped[Array, "P rows lanes"]]:
     """The result of attention, and the pool; the second kernel waits for the first."""
     kv_lens, _, cu_q_lens, num_seqs = arrays
@@ -363,24 +379,28 @@ def _appended(
     pages = _in_parts(shape, kv_pages)
     written = partial(write, shape, pages, new, destinations, interpret=interpret)
     if shape.fresh:
-        out = _call(shape, interpret, q, pages, *arrays, new=new.rows, sinks=sinks)
+        out = _call(shape, interpret, q, pages, *arrays, new=new.rows, sinks=sinks, scales=scales)
         pool = written(after=out)
     else:
         pool = written(after=q)
-        out = _call(shape, interpret, q, pool, *arrays, sinks=sinks)
+        out = _call(shape, interpret, q, pool, *arrays, sinks=sinks, scales=scales)
     return out, pool.reshape(kv_pages.shape)
+
+
+def _scratch(shape: Shape) -> tuple[buffers.Buffers, decode.Scratch, prefill.Scratch]:
+    """The shapes of all buffers; None for one that is not needed."""
+    return buffers.sized(shape), decode.sized(shape), prefill.sized(shape)
 
 
 def _kernel(shape: Shape, *refs: Any) -> None:
     given = iter(refs)
 
-    def take(kind: Any) -> Any:
-        return kind(*islice(given, len(kind._fields)))
+    def take(sized: Any) -> Any:
+        return type(sized)(*(None if one is None else next(given) for one in sized))
 
-    there = {"fresh": shape.fresh, "sinks": shape.sinks}
+    there = {"fresh": shape.fresh, "sinks": shape.sinks, "scales": shape.scales}
     named = [name for name in buffers.Inputs._fields if there.get(name, True)]
     inputs = buffers.Inputs(**dict(zip(named, given, strict=False)))
     _blank, out = next(given), next(given)
-    held = take(buffers.Buffers)
-    scratch = take(decode.Scratch), take(prefill.Scratch)
-    flow.Flow(shape, inputs, out, held, scratch).run()
+    held, *scratch = map(take, _scratch(shape))
+    flow.Flow(shape, inputs, out, held, tuple(scratch)).run()

@@ -17,11 +17,10 @@ from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention import interface
 from impl.attention.tpu import buffers, decode, prefill
-from impl.attention.tpu.shape import LANES, Blocks, Shape, ceil_div
+from impl.attention.tpu.shape import LANES, SUBLANES, Blocks, Shape, ceil_div
 from spec.vocabulary.errors import InvalidInput
 
 MIB: Final = 1 << 20
-SUBLANES: Final = 8
 FEWEST: Final = 16
 """Rows of 16-bit numbers in a register: no block is smaller."""
 WORDS: Final = 2048
@@ -197,7 +196,8 @@ def need(shape: Shape) -> int:
 def allocated(shape: Shape) -> list[Any]:
     """Every buffer of the kernel that is in vector memory."""
     every = (*buffers.sized(shape), *decode.sized(shape), *prefill.sized(shape))
-    return [buffer for buffer in every if buffer.memory_space == pltpu.VMEM]
+    kept = [buffer for buffer in every if buffer is not None]
+    return [buffer for buffer in kept if buffer.memory_space == pltpu.VMEM]
 
 
 def padded(buffer: Any) -> int:

@@ -13,6 +13,7 @@ class Inputs(NamedTuple):
 
     fresh: in main memory too, if K and V of the queries' own tokens are operands; see `fresh`.
     sinks f32[q_heads, 128], all lanes the same: in vector memory, if there are any.
+    scales f32[N, 2, 128], of K and V for each 128 rows: in main memory, if there are any.
     """
 
     kv_lens: Any
@@ -23,10 +24,13 @@ class Inputs(NamedTuple):
     pool: Any
     fresh: Any = None
     sinks: Any = None
+    scales: Any = None
 
 
 class Buffers(NamedTuple):
     """Double buffers: ids in scalar memory; pages, queries and results in vector memory.
+
+    scales: of the rows of pages, None if there are none; as their semaphores then are.
 
     pages has an axis of tiles, so that the compiler lays it out as main memory is, whose tiles may
     have fewer rows than those that it takes otherwise: a copy then changes no order. results: of
@@ -36,6 +40,7 @@ class Buffers(NamedTuple):
 
     ids: Any
     pages: Any
+    scales: Any
     queries: Any
     results: Any
     answers: Any
@@ -43,6 +48,7 @@ class Buffers(NamedTuple):
     answered: Any
     ids_here: Any
     pages_here: Any
+    scales_here: Any
     queries_here: Any
     results_gone: Any
     answers_gone: Any
@@ -63,6 +69,9 @@ def sized(shape: Shape) -> Buffers:
             (2 * shape.fetch_cells * shape.rows // shape.tile, shape.tile, shape.lanes),
             shape.kv_dtype,
         ),
+        scales=pltpu.VMEM((2 * shape.fetch_cells * shape.rows // LANES, 2, LANES), jnp.float32)
+        if shape.scales
+        else None,
         queries=pltpu.VMEM(block, shape.q_dtype),
         results=pltpu.VMEM(block, shape.q_dtype),
         answers=pltpu.VMEM((2, 1, shape.q_heads, shape.width), shape.q_dtype),
@@ -70,6 +79,7 @@ def sized(shape: Shape) -> Buffers:
         answered=pltpu.SMEM((2,), jnp.int32),
         ids_here=semaphores,
         pages_here=semaphores,
+        scales_here=semaphores if shape.scales else None,
         queries_here=semaphores,
         results_gone=semaphores,
         answers_gone=semaphores,

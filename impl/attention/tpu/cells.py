@@ -6,38 +6,113 @@ loaded with a stride, and then hold the same few heads each; or, if there are fe
 in a word, a few cells each.
 """
 
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from impl.attention.tpu.arithmetic import divide
-from impl.attention.tpu.shape import LANES, Shape
+from impl.attention.tpu.arithmetic import divide, quotient
+from impl.attention.tpu.shape import LANES, SUBLANES, Shape
 
 LOW = 0xFFFF
 HIGH = 0xFFFF0000
 EVEN = 0x00FF00FF  # bytes
 MAGNITUDES = 0x7F7F7F7F
+OF_KEYS: Final = 0
+OF_VALUES: Final = 1
+"""The places of the scales of K and of V."""
 
 
-def keys(shape: Shape, kv: Any, start: Array, count: int) -> Array:
+class Held(NamedTuple):
+    """The fetches in vector memory.
+
+    rows [tiles, rows of a tile, lanes]: of the pool. scales f32[registers, 2, 128]: of K and V for
+    each 128 of these rows, or None.
+    """
+
+    rows: Any
+    scales: Any
+
+
+def keys(shape: Shape, kv: Held, start: Array, count: int) -> Array:
     """K of `count` cells of a buffer from cell `start` on, a multiple of it: [rows, width]."""
     return rows(shape, kv, start, count, shape.key_register, shape.width)
 
 
-def values(shape: Shape, kv: Any, start: Array, count: int) -> Array:
+def values(shape: Shape, kv: Held, start: Array, count: int) -> Array:
     """V of these cells: [rows, width]."""
     return rows(shape, kv, start, count, 0, shape.width)
 
 
-def rows(shape: Shape, kv: Any, start: Array, count: int, lane: int, width: int) -> Array:
+def rows(shape: Shape, kv: Held, start: Array, count: int, lane: int, width: int) -> Array:
     """All rows of these cells, some of their lanes: [rows, width]."""
     tiles = count * shape.rows // shape.tile
     first, _ = divide(start * shape.rows, shape.tile)
-    found: Array = kv[pl.ds(pl.multiple_of(first, tiles), tiles), :, pl.ds(lane, width)]
+    found: Array = kv.rows[pl.ds(pl.multiple_of(first, tiles), tiles), :, pl.ds(lane, width)]
     return found.reshape(-1, width)
+
+
+def scales(shape: Shape, kv: Held, start: Array, count: int, kind: int) -> Array | None:
+    """Scales of all rows of these cells, side by side: f32[1, rows]; None if there are none.
+
+    kind: OF_KEYS or OF_VALUES.
+    """
+    if kv.scales is None:
+        return None
+    first = quotient(start * shape.rows, LANES)
+    every = range(count * shape.rows // LANES)
+    return jnp.concatenate([kv.scales[first + one, pl.ds(kind, 1), :] for one in every], axis=1)
+
+
+def scales_of_head(
+    shape: Shape, kv: Held, head: Array, start: Array, count: int, kind: int
+) -> Array | None:
+    """Scales of one head of these cells, in the order of `place`: f32[1, cells], or None.
+
+    Those of other heads stand between them. A register of the result gathers from the lanes of all
+    registers that it needs, at once, and keeps of each what is its own.
+    """
+    if kv.scales is None:
+        return None
+    first, parts = quotient(start * shape.rows, LANES), []
+    for begin, needed in enumerate(_needed(shape, count)):
+        number = lax.broadcasted_iota(jnp.int32, (SUBLANES, LANES), 1) + begin * LANES
+        source, lane = divide(place(shape, number, count) * shape.rows + head, LANES)
+        found = jnp.zeros((SUBLANES, LANES), jnp.float32)
+        for some in range(0, len(needed), SUBLANES):
+            these = needed[some : some + SUBLANES]
+            filled = [these[min(one, len(these) - 1)] for one in range(SUBLANES)]
+            held = jnp.concatenate([kv.scales[first + one, pl.ds(kind, 1), :] for one in filled])
+            moved = jnp.take_along_axis(held, lane, axis=1)
+            found = jnp.where(source == _numbers(these), moved, found)
+        parts.append(jnp.sum(found, axis=0, keepdims=True))
+    return jnp.concatenate(parts, axis=1)
+
+
+def _needed(shape: Shape, count: int) -> list[list[int]]:
+    """Which registers of scales, from the first on, have those of all heads.
+
+    For each register of `count` cells, in the order of `place`.
+    """
+    with jax.ensure_compile_time_eval():
+        order = np.asarray(place(shape, jnp.arange(count, dtype=jnp.int32), count))
+    rows = order.reshape(-1, LANES, 1) * shape.rows + np.arange(shape.rows)
+    return [sorted({int(one) for one in each.ravel() // LANES}) for each in rows]
+
+
+def _numbers(needed: list[int]) -> Array:
+    """i32[8, 128]: in row i the number of register i; behind the last, numbers of none of them."""
+    row = lax.broadcasted_iota(jnp.int32, (SUBLANES, LANES), 0)
+    found = row + needed[0]
+    for index, (before, number) in enumerate(pairwise(needed), 1):
+        if number != before + 1:
+            found += jnp.where(row >= index, number - before - 1, 0)
+    return found
 
 
 def product(shape: Shape, held: Array) -> Array:
@@ -160,6 +235,15 @@ def blanked(shape: Shape, held: Array, low: Array, high: Array) -> Array:
     """
     first = None if shape.window is None else low
     return blended(shape, jnp.zeros_like(held), held, first, high)
+
+
+def only_visible(shape: Shape, scales: Array, cell: Array, low: Array, high: Array) -> Array:
+    """Scales with 0 in the cells before `low` and from `high` on: 0 * NaN is NaN.
+
+    cell: of each scale. Without a window every cell before `high` is visible.
+    """
+    seen = cell < high
+    return jnp.where(seen if shape.window is None else seen & (cell >= low), scales, 0.0)
 
 
 def blended(shape: Shape, old: Array, new: Array, low: Array | None, high: Array) -> Array:

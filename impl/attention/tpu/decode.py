@@ -85,7 +85,7 @@ class Fetched(NamedTuple):
 
     shape: Shape
     scratch: Scratch
-    kv: Any
+    kv: cells.Held
     queries: Array
     span: Span
 
@@ -195,14 +195,19 @@ class Steps:
         now = jnp.maximum(before, jnp.max(found, axis=1, keepdims=True))
         self.scratch.largest[...] = now
         values = cells.values(self.shape, self.kv, self._start(index), self.cells)
-        self._add(found, cells.blanked(self.shape, values, low, high), before, now)
+        scales = self._scales(index, cells.OF_VALUES)
+        if scales is not None:
+            cell, _ = divide(lax.broadcasted_iota(jnp.int32, scales.shape, 1), self.shape.kv_heads)
+            scales = cells.only_visible(self.shape, scales, cell, low, high)
+        self._add(found, cells.blanked(self.shape, values, low, high), scales, before, now)
 
     def _turn(self, index: Array, step: int, before: Array, now: Array) -> tuple[Array, Array]:
         """Sum one step up, and prepare the two after it, which may be past the last group."""
         if self.beside is not None:
             self.beside(index - self.first)
         values = cells.values(self.shape, self.kv, self._start(index), self.cells)
-        self._add(self.scratch.scores[step % BUFFERS], values, before, now)
+        scales = self._scales(index, cells.OF_VALUES)
+        self._add(self.scratch.scores[step % BUFFERS], values, scales, before, now)
         self._score(index + AHEAD, (step + AHEAD) % BUFFERS)
         return now, self._largest((step + 1) % BUFFERS, now)
 
@@ -213,7 +218,11 @@ class Steps:
     def _products(self, index: Array) -> Array:
         """Q with K, also past the end and of other heads; f32[q_heads, rows]."""
         held = cells.keys(self.shape, self.kv, self._start(index), self.cells)
-        return scores(self.shape, self.queries, cells.product(self.shape, held))
+        scales = self._scales(index, cells.OF_KEYS)
+        return scores(self.shape, self.queries, cells.product(self.shape, held), scales)
+
+    def _scales(self, index: Array, kind: int) -> Array | None:
+        return cells.scales(self.shape, self.kv, self._start(index), self.cells, kind)
 
     def _score(self, index: Array, slot: int) -> None:
         self.scratch.scores[slot] = masked(self.shape, self._products(index))
@@ -222,14 +231,16 @@ class Steps:
         """The largest score so far, this step's included; f32[q_heads, 128], all lanes the same."""
         return jnp.maximum(before, jnp.max(self.scratch.scores[slot], axis=1, keepdims=True))
 
-    def _add(self, held: Array, values: Array, before: Array, now: Array) -> None:
-        """Add V, weighted by the exponentials of the scores."""
+    def _add(
+        self, held: Array, values: Array, scales: Array | None, before: Array, now: Array
+    ) -> None:
+        """Add V, weighted by the exponentials of the scores, and by its scales if it has any."""
         origin = jnp.where(now == LOWEST, 0.0, now)
         rescale = power(self.shape, before - origin)
         weights = power(self.shape, held - spread(origin, held.shape[1]))
         total, sums = self.scratch.total, self.scratch.sums
         total[...] = total[...] * rescale + by_lane(weights)
-        added = weigh(self.shape, weights, cells.product(self.shape, values))
+        added = weigh(self.shape, weights, cells.product(self.shape, values), scales)
         sums[...] = sums[...] * spread(rescale, added.shape[1]) + added
 
 
@@ -257,8 +268,11 @@ def masked(
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)
 
 
-def scores(shape: Shape, queries: Array, keys: Array) -> Array:
-    """Scores f32 [rows of Q, rows of K], capped if there is a cap; the input of `power`."""
+def scores(shape: Shape, queries: Array, keys: Array, scales: Array | None) -> Array:
+    """Scores f32 [rows of Q, rows of K], capped if there is a cap; the input of `power`.
+
+    scales f32[1, rows of K], or None.
+    """
     found = lax.dot_general(
         queries,
         keys,
@@ -266,6 +280,8 @@ def scores(shape: Shape, queries: Array, keys: Array) -> Array:
         precision=precision(shape),
         preferred_element_type=jnp.float32,
     )
+    if scales is not None:
+        found = found * scales
     if shape.soft_cap is None:
         return found if shape.scale > 0.0 else found * shape.scale
     return shape.soft_cap * jnp.tanh(found * shape.scale / shape.soft_cap)
@@ -281,8 +297,10 @@ def remaining(shape: Shape) -> float:
     return shape.scale if shape.soft_cap is None and shape.scale > 0.0 else 1.0
 
 
-def weigh(shape: Shape, weights: Array, values: Array) -> Array:
-    """The weighted sums of V: f32 [rows of the weights, width]."""
+def weigh(shape: Shape, weights: Array, values: Array, scales: Array | None) -> Array:
+    """The sums of V: f32 [rows of the weights, width]. scales f32[1, rows of V], or None."""
+    if scales is not None:
+        weights = weights * scales
     return lax.dot_general(
         weights.astype(shape.compute),
         values,

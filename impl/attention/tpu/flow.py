@@ -9,6 +9,7 @@ of any size. Two cores take turns at the blocks of queries: each has its own lis
 only their inputs.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -21,9 +22,13 @@ from jax.experimental import pallas as pl
 from impl.attention.tpu import decode, fresh, prefill
 from impl.attention.tpu.arithmetic import divide, parity, quotient, rounded_up
 from impl.attention.tpu.buffers import Buffers, Inputs
+from impl.attention.tpu.cells import Held
 from impl.attention.tpu.copies import copy, in_powers, part
 from impl.attention.tpu.decode import Span
 from impl.attention.tpu.shape import LANES, Shape
+
+Copying = Callable[[Array, Array, Array, int], None]
+"""Starts a copy for some pages: of the id of the first, the slot, their place, and their number."""
 
 FEW: Final = 8
 """Most queries of a sequence that has a small block of its own, such as drafts to be verified."""
@@ -281,7 +286,7 @@ class Flow:
             begin = starts.first
 
             def alone(page: Array, _: None) -> None:
-                self._start_block(fetch, slot, page, 1)
+                self._start_block(self._copy_pages, fetch, slot, page, 1)
 
             if self.shape.window is not None:
                 with jax.named_scope("before"):
@@ -292,11 +297,15 @@ class Flow:
                 lax.fori_loop(
                     quotient(begin, together),
                     end,
-                    lambda block, _: self._start_together(fetch, slot, block * together),
+                    lambda block, _: self._start_together(
+                        self._copy_pages, fetch, slot, block * together
+                    ),
                     None,
                 )
             with jax.named_scope("alone"):
                 lax.fori_loop(jnp.maximum(end * together, begin), last, alone, None)
+            if self.shape.scales:
+                self._start_scales(fetch, slot)
             if self.shape.fresh:
                 self._start_rest(fetch, slot)
                 self._start_fresh(fetch, slot)
@@ -309,25 +318,33 @@ class Flow:
         most = self.shape.blocks.kv_pages - size
         for done in range(0, self.shape.beside, size):
             left, page = starts.last - begin - done, jnp.minimum(begin + done, most)
-            self._start_block(fetch, parity(fetch.number), page, size, left=left)
+            slot = parity(fetch.number)
+            self._start_block(self._copy_pages, fetch, slot, page, size, left=left)
 
-    def _start_together(self, fetch: Fetch, slot: Array, page: Array) -> None:
-        """Copy a block of pages; at once if they follow each other."""
+    def _start_together(self, act: Copying, fetch: Fetch, slot: Array, page: Array) -> None:
+        """Copy a block of pages, or of their scales; at once if they follow each other."""
         count = self.shape.together
         if not self.shape.runs:
-            self._start_block(fetch, slot, page, count)
+            self._start_block(act, fetch, slot, page, count)
             return
         row, lane = self._id_place(fetch, slot, page)
         named = self.buffers.ids[row, 0, lane]
 
         @pl.when(named < 0)
         def _() -> None:
-            self._copy_pages(~named, slot, page, count)
+            act(~named, slot, page, count)
 
-        pl.when(named >= 0)(lambda: self._start_block(fetch, slot, page, count))
+        pl.when(named >= 0)(lambda: self._start_block(act, fetch, slot, page, count))
 
     def _start_block(
-        self, fetch: Fetch, slot: Array, page: Array, count: int, *, left: Array | None = None
+        self,
+        act: Copying,
+        fetch: Fetch,
+        slot: Array,
+        page: Array,
+        count: int,
+        *,
+        left: Array | None = None,
     ) -> None:
         """Copy several pages, whose ids are in one row. left: how many there are; None for all.
 
@@ -339,7 +356,7 @@ class Flow:
             named = self.buffers.ids[row, 0, lane + index]
             if index == 0 and self.shape.runs:
                 named = jnp.maximum(named, ~named)
-            start = partial(self._copy_pages, named, slot, page + index, 1)
+            start = partial(act, named, slot, page + index, 1)
             if left is None:
                 start()
             else:
@@ -358,6 +375,50 @@ class Flow:
             source = self.inputs.pool.at[pl.ds(named * tiles, count * tiles)]
             target = self.buffers.pages.at[pl.ds(held * tiles, count * tiles)]
         copy(source, target, self.buffers.pages_here.at[slot]).start()
+
+    def _start_scales(self, fetch: Fetch, slot: Array) -> None:
+        """Copy the scales of all pages with visible cells, new ones too.
+
+        Whole blocks are copied, of which every id is in range: scales that nobody needs do no harm.
+        """
+        together = self.shape.together
+        with jax.named_scope("scales"):
+            lax.fori_loop(
+                *self._scale_blocks(fetch),
+                lambda block, _: self._start_together(
+                    self._copy_scales, fetch, slot, block * together
+                ),
+                None,
+            )
+
+    def _scale_blocks(self, fetch: Fetch) -> tuple[Array, Array]:
+        """The blocks of pages of which scales are copied: from, to."""
+        low, high = self._span(fetch)
+        cells = self.shape.together * self.shape.page_size
+        return quotient(low, cells), rounded_up(high, cells)
+
+    def _copy_scales(self, named: Array, slot: Array, page: Array, count: int) -> None:
+        """Copy scales of pages that follow each other. named: the id of the first."""
+        each = self.shape.page_rows // LANES
+        held = slot * self.shape.blocks.kv_pages + page
+        copy(
+            self.inputs.scales.at[pl.ds(named * each, count * each)],
+            self.buffers.scales.at[pl.ds(held * each, count * each)],
+            self.buffers.scales_here.at[slot],
+        ).start()
+
+    def _wait_scales(self, fetch: Fetch) -> None:
+        """Wait as `_wait_pages` does."""
+        shape, slot = self.shape, parity(fetch.number)
+        first, last = self._scale_blocks(fetch)
+        each = shape.together * shape.page_rows // LANES
+
+        def wait(_done: Array, size: int) -> None:
+            held = self.buffers.scales.at[pl.ds(0, size * each)]
+            copy(held, held, self.buffers.scales_here.at[slot]).wait()
+
+        with jax.named_scope("scales"):
+            in_powers(last - first, shape.blocks.kv_pages // shape.together, wait)
 
     def _id_place(self, fetch: Fetch, slot: Array, page: Array) -> tuple[Array, Array]:
         """The row and the lane of the id of a page in the buffer."""
@@ -494,9 +555,14 @@ class Flow:
         closes = (fetch.fetch + 1) * self.shape.fetch_cells >= high
         single, few = self._is_single(fetch), fetch.q_len <= FEW
         self._wait_pages(fetch)
+        if self.shape.scales:
+            self._wait_scales(fetch)
         pl.when(single)(lambda: self._decode(fetch, opens, closes, ahead, starts))
         pl.when(~single & few)(lambda: self._prefill(self.few, fetch, opens, closes))
         pl.when(~few)(lambda: self._prefill(self.shape, fetch, opens, closes))
+
+    def _held(self) -> Held:
+        return Held(self.buffers.pages, self.buffers.scales)
 
     def _in_buffer(self, fetch: Fetch) -> Span:
         start = parity(fetch.number) * self.shape.fetch_cells
@@ -513,9 +579,7 @@ class Flow:
             decode.begin(self.decode)
 
         queries = self.buffers.queries[slot, 0].astype(shape.compute)
-        work = decode.Fetched(
-            shape, self.decode, self.buffers.pages, queries, self._in_buffer(fetch)
-        )
+        work = decode.Fetched(shape, self.decode, self._held(), queries, self._in_buffer(fetch))
         if shape.beside:
             left = starts.beside < starts.last
             pl.when(left)(lambda: self._absorb_and_start(work, ahead, starts))
@@ -550,7 +614,7 @@ class Flow:
         position = fetch.kv_len - fetch.q_len
         position += fetch.block * size - fetch.fetch * shape.fetch_cells
         span = self._in_buffer(fetch)
-        prefill.absorb(shape, scratch, self.buffers.pages, position, span)
+        prefill.absorb(shape, scratch, self._held(), position, span)
 
         @pl.when(closes)
         def _() -> None:

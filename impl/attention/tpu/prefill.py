@@ -4,6 +4,7 @@ K and V of a head are strided rows of the words of a fetch. They are extracted o
 of the block that read this head, so that the extraction costs little.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -88,7 +89,7 @@ def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
     return rows[0] if len(rows) == 1 else jnp.concatenate(rows)
 
 
-def absorb(shape: Shape, scratch: Scratch, kv: Any, position: Array, span: Span) -> None:
+def absorb(shape: Shape, scratch: Scratch, kv: cells.Held, position: Array, span: Span) -> None:
     """Add one fetch to the online softmax. position: of the first query, from its start.
 
     Cells that every query sees are taken without a mask, in long steps as far as these fit.
@@ -133,7 +134,7 @@ def _whole(shape: Shape, position: Array, span: Span) -> tuple[Array, Array]:
 def _step(
     shape: Shape,
     scratch: Scratch,
-    kv: Any,
+    kv: cells.Held,
     position: Array,
     span: Span,
     index: Array,
@@ -145,6 +146,7 @@ def _step(
     start = index * size
     _take_apart(shape, scratch, kv, span, start, size, masked=masked)
     seen = _seen(shape, position, span, start, size) if masked else None
+    scales = partial(_scales, shape, kv, span, start, size, masked=masked)
 
     each, together = cells.each(shape), heads_at_once(shape, size)
     ahead = min(4, WAITING // _scores(shape, size))
@@ -155,7 +157,7 @@ def _step(
         for number in range(together + ahead):
             if number < together:
                 turn = index * (together // each) + number // each
-                waiting.append(_scored(shape, scratch, turn, number % each, size, seen))
+                waiting.append(_scored(shape, scratch, turn, number % each, size, seen, scales))
             if number >= ahead:
                 _add(shape, scratch, waiting[number - ahead])
 
@@ -180,26 +182,56 @@ def _scores(shape: Shape, size: int) -> int:
 
 
 class Scored(NamedTuple):
-    """The scores f32[rows, cells] of a head, with V [cells, width]."""
+    """The scores f32[rows, cells] of a head, with V [cells, width] and its scales f32[1, cells]."""
 
     head: Any
     scores: Array
     values: Array
+    scales: Array | None
 
 
 def _scored(
-    shape: Shape, scratch: Scratch, turn: Any, member: int, size: int, seen: Array | None
+    shape: Shape,
+    scratch: Scratch,
+    turn: Any,
+    member: int,
+    size: int,
+    seen: Array | None,
+    scales: Callable[[Any, int], Array | None],
 ) -> Scored:
-    """Multiply Q with K. seen: which cells each query sees; None for all."""
+    """Multiply Q with K. seen: which cells each query sees; None for all. scales: see `_scales`."""
     head = turn * cells.each(shape) + member
     keys, values = _head(shape, scratch, turn, member, size)
-    held = scores(shape, scratch.queries[head], keys)
-    return Scored(head, held if seen is None else jnp.where(seen, held, LOWEST), values)
+    held = scores(shape, scratch.queries[head], keys, scales(head, cells.OF_KEYS))
+    held = held if seen is None else jnp.where(seen, held, LOWEST)
+    return Scored(head, held, values, scales(head, cells.OF_VALUES))
+
+
+def _scales(
+    shape: Shape,
+    kv: cells.Held,
+    span: Span,
+    start: Array,
+    size: int,
+    head: Any,
+    kind: int,
+    *,
+    masked: bool,
+) -> Array | None:
+    """The scales f32[1, cells] of K or V of a head in a step, if there are any.
+
+    masked: 0 stands in cells that no query sees.
+    """
+    found = cells.scales_of_head(shape, kv, head, span.start + start, size, kind)
+    if found is None or not masked:
+        return found
+    cell = cells.place(shape, lax.broadcasted_iota(jnp.int32, found.shape, 1), size)
+    return cells.only_visible(shape, found, cell, span.low - start, span.high - start)
 
 
 def _add(shape: Shape, scratch: Scratch, scored: Scored) -> None:
     """Add V, weighted by the exponentials of the scores."""
-    head, held, values = scored
+    head, held, values, scales = scored
     before = scratch.largest[head]
     now = jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
     origin = jnp.where(now == LOWEST, 0.0, now)
@@ -207,12 +239,19 @@ def _add(shape: Shape, scratch: Scratch, scored: Scored) -> None:
     weights = power(shape, held - spread(origin, held.shape[1]))
     scratch.largest[head] = now
     scratch.total[head] = scratch.total[head] * rescale + by_lane(weights)
-    added = weigh(shape, weights, values)
+    added = weigh(shape, weights, values, scales)
     scratch.sums[head] = scratch.sums[head] * spread(rescale, shape.width) + added
 
 
 def _take_apart(
-    shape: Shape, scratch: Scratch, kv: Any, span: Span, start: Array, size: int, *, masked: bool
+    shape: Shape,
+    scratch: Scratch,
+    kv: cells.Held,
+    span: Span,
+    start: Array,
+    size: int,
+    *,
+    masked: bool,
 ) -> None:
     """Copy the words of a step to scratch, where a strided load gives the rows of a head."""
     held = cells.rows(shape, kv, span.start + start, size, 0, shape.lanes)

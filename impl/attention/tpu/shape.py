@@ -10,6 +10,8 @@ from impl.cache import rows as pool
 
 LANES: Final = pool.LANES
 """Numbers side by side in one row of a register, and page ids in one row of a table."""
+SUBLANES: Final = 8
+"""Rows of a register of 32-bit numbers."""
 
 
 def ceil_div(number: int, size: int) -> int:
@@ -97,6 +99,7 @@ class Shape:
     negative_zeros: bool
     fresh: bool = False
     sinks: bool = False
+    scales: bool = False
 
     @property
     def width(self) -> int:
