@@ -32,12 +32,14 @@ CAPPED: Final = SIZES[1].name
 SCALED: Final = SIZES[3].name
 BYTES: Final = SIZES[4].name
 FOUR: Final = SIZES[11].name
-PLANNED: Final = SIZES[17].name
+PLANNED: Final = "as planned, eight KV heads"
 LONG_WINDOW: Final = SIZES[8].name
 MANY: Final = SIZES[9].name
 ONES: Final = "pages of one cell"
 TWELVE: Final = "float16 queries, pages of 12"
 SINKS: Final = "sinks"
+OF_CELLS: Final = "scales of cells, eight KV heads in int8"
+OF_CELLS_CAPPED: Final = "scales of cells, three KV heads, a window, a cap"
 ONES_CAPPED: Final = "sinks, a window, a cap, pages of one cell"
 
 P = ParamSpec("P")
@@ -508,6 +510,57 @@ def _sink_of_each_fetch(right: Decode[P]) -> Decode[P]:
     return wrong
 
 
+def _scales_of_dead_cells(_right: Callable[P, Array]) -> Callable[..., Array]:
+    return lambda _shape, scales, *_others: scales
+
+
+def _other_kind(right: Callable[..., R]) -> Callable[..., R]:
+    """Scales of V for those of K."""
+    return lambda *given: right(*given[:-1], cells.OF_VALUES)
+
+
+def _head_before(right: Callable[..., R]) -> Callable[..., R]:
+    def wrong(shape: Shape, kv: cells.Held, head: Array, *given: object) -> R:
+        return right(shape, kv, jnp.maximum(head - 1, 0), *given)
+
+    return wrong
+
+
+def _in_order_of_cells(right: Callable[..., R]) -> Callable[..., R]:
+    """As if the cells stood in their order in the rows of a head."""
+
+    def wrong(shape: Shape, *given: object) -> R:
+        return right(evolve(shape, kv_dtype=jnp.dtype(jnp.float32)), *given)
+
+    return wrong
+
+
+def _capped_before(right: Callable[..., Array]) -> Callable[..., Array]:
+    """A score is scaled when it has been capped."""
+
+    def wrong(shape: Shape, queries: Array, keys: Array, scales: Array | None) -> Array:
+        found = right(shape, queries, keys, None)
+        return found if scales is None else found * scales
+
+    return wrong
+
+
+def _no_scales(right: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda *given: right(*given[:-1], None)
+
+
+def _of_older_cells(right: Bounds) -> Bounds:
+    """Scales of new cells are not copied."""
+
+    def wrong(self: Flow, fetch: Fetch) -> tuple[Array, Array]:
+        low, high = self._stored(fetch)
+        first, _ = right(self, fetch)
+        cells = self.shape.together * self.shape.page_size
+        return first, jnp.where(high > low, (high + cells - 1) // cells, first)
+
+    return wrong
+
+
 def _in_one_row_of_ids(right: IdPlace) -> IdPlace:
     def wrong(self: Flow, fetch: Fetch, slot: Array, page: Array) -> tuple[Array, Array]:
         return right(self, fetch, slot, page & (LANES - 1))
@@ -872,6 +925,61 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "a prefill without sinks": Mutant(
         "sinks in one of two paths", prefill, "with_sink", _forgotten, sizes=SINKS
+    ),
+    "scales are not waited for": Mutant(
+        "no wait", flow.Flow, "_wait_scales", _nothing, sizes=OF_CELLS
+    ),
+    "scales in one buffer": Mutant(
+        "buffer index constant",
+        flow.Flow,
+        "_copy_scales",
+        _one_buffer("scales", _in_first_half),
+        sizes=OF_CELLS,
+    ),
+    "scales of new cells are not copied": Mutant(
+        "older cells alone",
+        flow.Flow,
+        "_scale_blocks",
+        _of_older_cells,
+        sizes=OF_CELLS,
+        append=True,
+    ),
+    "scales of the page behind": Mutant(
+        "page index plus one", flow.Flow, "_copy_scales", _next_page, sizes=OF_CELLS
+    ),
+    "scales of dead cells": Mutant(
+        "NaN times 0", cells, "only_visible", _scales_of_dead_cells, sizes=OF_CELLS_CAPPED
+    ),
+    "decoding takes scales of V for K": Mutant(
+        "K and V change places", cells, "scales", _other_kind, sizes=OF_CELLS
+    ),
+    "a prefill takes scales of V for K": Mutant(
+        "K and V change places", cells, "scales_of_head", _other_kind, sizes=OF_CELLS
+    ),
+    "a prefill takes scales of another head": Mutant(
+        "heads one off", cells, "scales_of_head", _head_before, sizes=OF_CELLS
+    ),
+    "a prefill takes scales in the order of cells": Mutant(
+        "another order than that of K", cells, "scales_of_head", _in_order_of_cells, sizes=OF_CELLS
+    ),
+    "registers of scales that follow each other": Mutant(
+        "those between are left out",
+        cells,
+        "_numbers",
+        lambda right: lambda needed: right(list(range(needed[0], needed[0] + len(needed)))),
+        sizes=OF_CELLS,
+    ),
+    "decoding scales what is capped": Mutant(
+        "a scale behind the cap", decode, "scores", _capped_before, sizes=OF_CELLS_CAPPED
+    ),
+    "a prefill scales what is capped": Mutant(
+        "a scale behind the cap", prefill, "scores", _capped_before, sizes=OF_CELLS_CAPPED
+    ),
+    "decoding without scales of V": Mutant(
+        "scales in one of two paths", decode, "weigh", _no_scales, sizes=OF_CELLS
+    ),
+    "a prefill without scales of V": Mutant(
+        "scales in one of two paths", prefill, "weigh", _no_scales, sizes=OF_CELLS
     ),
     "a sink for each fetch": Mutant(
         "added several times", flow.Flow, "_decode", _sink_of_each_fetch, sizes=SINKS

@@ -117,6 +117,7 @@ CONTENTS: Final = (
 )
 KERNEL: Final = (
     "impl.cache.rows",
+    "impl.cache.scales",
     "impl.attention.tpu",
     "impl.attention.tpu.arithmetic",
     "impl.attention.tpu.blocks",

@@ -60,7 +60,8 @@ def write(
 ) -> Float32[Array, "P ..."]:
     """Store the scales of a batch of tokens, in the cells that their destinations name.
 
-    destinations: as for `impl.cache.paged.write`. k, v f32[T, kv_heads]. Raises InvalidInput if the shapes do not fit.
+    destinations: as for `impl.cache.paged.write`. k, v f32[T, kv_heads]. Raises InvalidInput if the
+    shapes do not fit.
     """
     tokens, heads = k.shape
     each = prod(scales.shape[1:])

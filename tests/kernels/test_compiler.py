@@ -470,7 +470,7 @@ def test_our_kernel_compiles_on_four_devices(tmp_path: Path) -> None:
     assert (0, "compiles") == (run.returncode, run.stdout.strip()), run.stderr
 
 
-WITH_SINKS: Final = """\
+WITH_ALL: Final = """\
 import sys
 import jax
 import jax.numpy as jnp
@@ -485,30 +485,30 @@ peak = PEAKS[chip]
 target = topologies.get_topology_desc(peak.topology, **peak.settings)
 mesh = Mesh(np.array(target.devices[:1]), ("x",))
 placed = NamedSharding(mesh, PartitionSpec())
-kinds = [((64, 16, 64), jnp.float16), ((4096, 16 * 2, 128), jnp.bfloat16)]
+kinds = [((64, 16, 64), jnp.float16), ((4096, 64 * 2, 128), jnp.bfloat16)]
 kinds += [(shape, jnp.int32) for shape in ((8,), (8, 64), (9,), (1,))]
-kinds += [((64, 2, 64), jnp.bfloat16)] * 2 + [((16,), jnp.float32)]
+kinds += [((64, 2, 64), jnp.bfloat16)] * 2 + [((16,), jnp.float32), ((4096, 1, 2, 128), jnp.float32)]
 
-def call(q, pool, lens, table, starts, count, keys, values, sinks):
+def call(q, pool, lens, table, starts, count, keys, values, sinks, scales):
     return append_and_attend(
-        q, pool, lens, table, starts, count, keys=keys, values=values, sinks=sinks, scale=0.125,
-        sliding_window=128, page_size=16, chip=chip,
+        q, pool, lens, table, starts, count, keys=keys, values=values, sinks=sinks, scales=scales,
+        scale=0.125, sliding_window=128, page_size=64, chip=chip,
     )
 
 jitted = jax.jit(call, in_shardings=placed, out_shardings=placed, donate_argnums=1)
 memory = jitted.lower(*(jax.ShapeDtypeStruct(*kind) for kind in kinds)).compile().memory_analysis()
-pool = 4096 * 16 * 2 * 128 * 2
-print(memory.alias_size_in_bytes >= pool, memory.temp_size_in_bytes < 0.05 * pool)
+pool, scales = 4096 * 64 * 2 * 128 * 2, 4096 * 2 * 128 * 4
+print(memory.alias_size_in_bytes >= pool, memory.temp_size_in_bytes < scales)
 """
 
 
 @pytest.mark.deep
 @needs_libtpu
 @pytest.mark.parametrize("chip", ["v4", "v6e"])
-def test_sinks_and_queries_in_float16_compile(chip: str, tmp_path: Path) -> None:
-    """Both in one program, on one core and on two: the pool stays in its place."""
-    path = tmp_path / "with_sinks.py"
-    path.write_text(f"import sys\nsys.argv[1:] = [{chip!r}]\n{WITH_SINKS}", encoding="utf-8")
+def test_sinks_scales_and_queries_in_float16_compile(chip: str, tmp_path: Path) -> None:
+    """All in one program, on one core and on two: pool and scales stay in their places."""
+    path = tmp_path / "with_all.py"
+    path.write_text(f"import sys\nsys.argv[1:] = [{chip!r}]\n{WITH_ALL}", encoding="utf-8")
     run = alone(path)
 
     assert (0, "True True") == (run.returncode, run.stdout.strip()), run.stderr

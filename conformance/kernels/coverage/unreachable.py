@@ -115,6 +115,16 @@ REASONS: Final = (
         "not taken",
         scope="1",
     ),
+    Reason("a fetch has a visible cell", r"_start_scales", "no pass", scope="scales"),
+    Reason(
+        "so few pages are seen, or are in a fetch, that their scales are copied in one block",
+        r"_start_scales",
+        "several passes",
+        lambda shape, _power: (
+            min(shape.fetch_cells, shape.capacity) <= shape.together * shape.page_size
+        ),
+        scope="scales",
+    ),
     Reason("groups of steps begin if there is one", r"groups", "no pass"),
     Reason("there are two cores at most", r"_first < run", "several passes"),
     Reason(
