@@ -728,7 +728,7 @@ SIZES: Final = (
         tokens=60,
         options={"scale": 0.1, "k_scale": 0.2, "v_scale": -0.5},
         scales=True,
-        plans=("small", "widening"),
+        plans=("long steps", "widening"),
         append=True,
     ),
     Sizes(

@@ -487,7 +487,8 @@ mesh = Mesh(np.array(target.devices[:1]), ("x",))
 placed = NamedSharding(mesh, PartitionSpec())
 kinds = [((64, 16, 64), jnp.float16), ((4096, 64 * 2, 128), jnp.bfloat16)]
 kinds += [(shape, jnp.int32) for shape in ((8,), (8, 64), (9,), (1,))]
-kinds += [((64, 2, 64), jnp.bfloat16)] * 2 + [((16,), jnp.float32), ((4096, 1, 2, 128), jnp.float32)]
+kinds += [((64, 2, 64), jnp.bfloat16)] * 2
+kinds += [((16,), jnp.float32), ((4096, 1, 2, 128), jnp.float32)]
 
 def call(q, pool, lens, table, starts, count, keys, values, sinks, scales):
     return append_and_attend(
