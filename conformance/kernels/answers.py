@@ -93,8 +93,8 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
         scales=None if arrays.scales is None else arrays.scales[named],
     )
     given = _in_float64(sizes, arrays, named)
-    answer = oracle.ragged_paged_attention(*given, **asked)
     result, weights = _formats(sizes.kinds)
+    answer, certain = oracle.answer_and_bound(*given, **asked, result=result, weights=weights)
     step = (by != 1.0) * float(np.finfo(np.float32).eps)  # of v_scale, and of the folded scale
 
     def grown(error: Floats) -> Floats:
@@ -107,8 +107,7 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
             )
         )
 
-    bound = grown(oracle.error_bound(*given, **asked, result=result, weights=weights))
-    return Right(by * answer, bound, likely)
+    return Right(by * answer, grown(certain), likely)
 
 
 def _in_float64(sizes: Sizes, arrays: Arrays, named: Ints) -> tuple[NDArray[Any], ...]:
@@ -117,7 +116,7 @@ def _in_float64(sizes: Sizes, arrays: Arrays, named: Ints) -> tuple[NDArray[Any]
     places = np.searchsorted(named, np.clip(table, 0, sizes.pages - 1))
     inside = (table >= 0) & (table < sizes.pages)
     table = np.where(inside, places, len(named)).astype(table.dtype)
-    return (np.asarray(q, np.float64), np.asarray(pool[named], np.float64), lens, table, *rest)
+    return (np.asarray(q, np.float64), pool[named], lens, table, *rest)
 
 
 def _formats(kinds: tuple[str, str]) -> tuple[DTypeLike, DTypeLike | None]:

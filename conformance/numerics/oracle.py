@@ -1,7 +1,7 @@
 """Ragged paged attention in float64, and the error bound of a correct float32 kernel.
 
 `ragged_paged_attention` has the interface of the kernels that it judges and shares no code with
-any. For each query it gathers exactly the visible cells, so the contents of any other cell cannot
+any. For each query it takes exactly the visible cells, so the contents of any other cell cannot
 matter. `error_bound` is derived, not fitted: the comments below use the symbols of
 docs/attention.md.
 """
@@ -25,18 +25,18 @@ An assumption about the platform; the tests measure it.
 
 
 class _Query(NamedTuple):
-    """One query token: its row of q, q [q_heads, head_dim], K and V [n, kv_heads, head_dim].
+    """One query token: its row of q, q [q_heads, head_dim], and the cells that it sees.
 
-    `kv_len` is the length of its sequence; the n cells are the visible ones. K and V are as they
-    are stored; their scales are [n, kv_heads, 1], all 1 if there are none.
+    cells: K, V, |K| and |V|, scaled, [4, kv_heads, n, head_dim]. stored: |V| before it is scaled,
+    [kv_heads, n, head_dim]; scales: the magnitudes of those of K, [kv_heads, n, 1]. Both are 0
+    without scales. `kv_len` is the length of its sequence.
     """
 
     row: int
     q: Floats
-    keys: Floats
-    values: Floats
-    key_scales: Floats
-    value_scales: Floats
+    cells: Floats
+    stored: Floats
+    scales: Floats
     kv_len: int
 
 
@@ -74,14 +74,15 @@ class Steps(NamedTuple):
 class Head(NamedTuple):
     """One query and one head with the symbols of docs/attention.md.
 
-    scores s [n], values v [n, head_dim], magnitudes |scale| |q|.|k| [n]; raw and delta [n], the
-    errors of a score before the soft cap and after it. stored: the largest magnitudes of V before
-    it is scaled, b [head_dim]; 0 without scales. A sink is the last of the n cells.
+    scores s [n], values v [n, head_dim], sizes |v|, magnitudes |scale| |q|.|k| [n]; raw and delta
+    [n], the errors of a score before the soft cap and after it. stored: the largest magnitudes of V
+    before it is scaled, b [head_dim]; 0 without scales. A sink is the last of the n cells.
     """
 
     scores: Floats
     values: Floats
     stored: Floats
+    sizes: Floats
     magnitudes: Floats
     raw: Floats
     delta: Floats
@@ -142,7 +143,7 @@ def ragged_paged_attention(
     arrays = (kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs)
     for query in _queries(queries, *arrays, window=sliding_window, scales=scales):
         for head in range(queries.shape[1]):
-            keys, values = _head(query, head)
+            keys, values, _, _ = _head(query, head)
             scores = np.append(_scores(keys @ query.q[head], scale, soft_cap), extra[head])
             out[query.row, head] = _softmax(scores)[:-1] @ values
     return out
@@ -175,9 +176,36 @@ def error_bound(
     as where the result may overflow; 0 where the answer is exactly 0. Raises InvalidInput like the
     oracle, and for block_cells below 1.
     """
+    return answer_and_bound(
+        *(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs),
+        scale=scale,
+        soft_cap=soft_cap,
+        sliding_window=sliding_window,
+        sinks=sinks,
+        scales=scales,
+        block_cells=block_cells,
+        accumulator=accumulator,
+        weights=weights,
+        result=result,
+    )[1]
+
+
+def answer_and_bound(
+    *arrays: ArrayLike,
+    scale: float = 1.0,
+    soft_cap: float | None = None,
+    sliding_window: int | None = None,
+    sinks: ArrayLike | None = None,
+    scales: ArrayLike | None = None,
+    block_cells: int = 1,
+    accumulator: DTypeLike = np.float32,
+    weights: DTypeLike | None = None,
+    result: DTypeLike | None = None,
+) -> tuple[Floats, Floats]:
+    """What `ragged_paged_attention` and `error_bound` return, in less time than both take."""
     return bounded(
         certain_error,
-        *(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs),
+        *arrays,
         scale=scale,
         soft_cap=soft_cap,
         sliding_window=sliding_window,
@@ -204,11 +232,11 @@ def bounded(
     weights: DTypeLike | None,
     result: DTypeLike | None,
     tokens: Collection[int] | None = None,
-) -> Floats:
-    """`error_bound` with another estimate of step 5, a function of each head, [head_dim].
+) -> tuple[Floats, Floats]:
+    """The answer, and `error_bound` with another estimate of step 5, a function of each head.
 
-    arrays: those of `ragged_paged_attention`, in that order. tokens: whose rows are wanted; the
-    others are 0. None for all.
+    mean_error: the estimate, [head_dim]. arrays: those of `ragged_paged_attention`, in that order.
+    tokens: whose rows are wanted; the others are 0. None for all.
     """
     if block_cells < 1:
         raise InvalidInput(
@@ -219,26 +247,25 @@ def bounded(
     extra, precision = _sinks(sinks, queries.shape[1]), _precision(accumulator)
     narrow = 0.0 if weights is None else _narrowing(weights, precision)
     scalings = int(scales is not None)
-    for query in _queries(queries, *arrays[1:], window=sliding_window, scales=scales):
-        if tokens is not None and query.row not in tokens:
-            continue
+    for query in _queries(
+        queries, *arrays[1:], window=sliding_window, scales=scales, tokens=tokens
+    ):
         blocks = -(-query.kv_len // block_cells)
-        additions = min(block_cells, len(query.keys)) - 1 + blocks
+        additions = min(block_cells, query.cells.shape[2]) - 1 + blocks
         steps = Steps(blocks, additions, precision, narrow, scalings)
         for index, q_head in enumerate(query.q):
-            keys, values = _head(query, index)
+            keys, values, key_sizes, sizes = _head(query, index)
             scores = _scores(keys @ q_head, scale, soft_cap)
-            magnitudes = abs(scale) * (np.abs(keys) @ np.abs(q_head))
-            own = _kv_head(query, index)
-            raw = _score_error(magnitudes, query.key_scales[:, own, 0], len(q_head), scale, steps)
+            magnitudes = abs(scale) * (key_sizes @ np.abs(q_head))
+            by, before = _scaling(query, index)
+            raw = _score_error(magnitudes, by, len(q_head), scale, steps)
             delta = raw if soft_cap is None else _capped_error(raw, scores, soft_cap, precision)
-            stored = scalings * np.abs(query.values[:, own]).max(axis=0)
-            head = Head(scores, values, stored, magnitudes, raw, delta, soft_cap, steps)
+            head = Head(scores, values, before, sizes, magnitudes, raw, delta, soft_cap, steps)
             head = _with_sink(head, float(extra[index]))
             bound[query.row, index] = mean_error(head)
             exact[query.row, index] = _softmax(head.scores) @ head.values
     stored = _precision(np.asarray(arrays[0]).dtype if result is None else result)
-    return bound + _result_error(exact, bound, precision, stored)
+    return exact, bound + _result_error(exact, bound, precision, stored)
 
 
 def _queries(
@@ -251,10 +278,11 @@ def _queries(
     *,
     window: int | None,
     scales: ArrayLike | None,
+    tokens: Collection[int] | None = None,
 ) -> Iterator[_Query]:
-    """Every query that sees a cell, with its visible cells."""
+    """Every query that sees a cell, with its visible cells. tokens: of these rows of q alone."""
     pool = np.asarray(kv_pages)
-    factors = np.ones(pool.shape[:3]) if scales is None else _checked(scales, pool.shape[:3])
+    factors = _checked(scales, pool.shape[:3])
     page_size = pool.shape[1]
     lengths, table, starts = (np.asarray(part) for part in (kv_lens, page_indices, cu_q_lens))
     for sequence in range(int(np.asarray(num_seqs).reshape(()))):
@@ -267,30 +295,59 @@ def _queries(
                 allowed=f"rising, and from 0 to {len(q)}",
                 remedy="Give the bounds of each sequence's rows of q.",
             )
-        for row in range(first, last):
-            position = length - (last - row)
-            oldest = 0 if window is None else max(0, position - window + 1)
-            seen = np.arange(oldest, position + 1)
-            if not len(seen):
-                continue
-            entries = range(oldest // page_size, position // page_size + 1)
-            pages = np.array([_page(table, sequence, entry, len(pool)) for entry in entries])
-            places = pages[seen // page_size - entries[0]], seen % page_size
-            cells, by = (part[places].astype(np.float64) for part in (pool, factors[..., None]))
-            yield _Query(row, q[row], *_by_kind(cells), *_by_kind(by), length)
+        seen = [
+            (row, _oldest(position, window), position)
+            for row, position in enumerate(range(length - (last - first), length), first)
+            if _oldest(position, window) <= position
+        ]
+        if not seen:
+            continue
+        oldest = min(least for _, least, _ in seen)
+        entries = range(oldest // page_size, (length - 1) // page_size + 1)
+        pages = np.array([_page(table, sequence, entry, len(pool)) for entry in entries])
+        wanted = [one for one in seen if tokens is None or one[0] in tokens]
+        if not wanted:
+            continue
+        numbers = np.arange(oldest, length)
+        places = pages[numbers // page_size - entries[0]], numbers % page_size
+        held = _held(pool[places], None if factors is None else factors[places])
+        for row, least, position in wanted:
+            own = slice(least - oldest, position + 1 - oldest)
+            cells, stored, by = (one[..., own, :] for one in held)
+            yield _Query(row, q[row], cells, stored, by, length)
 
 
-def _by_kind(cells: Floats) -> tuple[Floats, Floats]:
-    """The heads of K and those of V."""
-    return cells[:, 0::2], cells[:, 1::2]
+def _oldest(position: int, window: int | None) -> int:
+    """The first position that a query at this one sees, if it sees any."""
+    return 0 if window is None else max(0, position - window + 1)
 
 
-def _checked(scales: ArrayLike, shape: tuple[int, ...]) -> Floats:
+def _checked(scales: ArrayLike | None, shape: tuple[int, ...]) -> Floats | None:
+    if scales is None:
+        return None
     found = np.asarray(scales, np.float64)
     if found.shape != shape:
         remedy = "Give one for K and for V of each cell and KV head."
         raise InvalidInput("scales", seen=found.shape, allowed=f"{shape}", remedy=remedy)
     return found
+
+
+def _held(gathered: NDArray[Any], scales: Floats | None) -> tuple[Floats, Floats, Floats]:
+    """The fields of `_Query` for cells [n, 2 * kv_heads, head_dim], for all queries that see some.
+
+    scales [n, 2 * kv_heads]: theirs.
+    """
+    n, heads, width = gathered.shape
+    pairs = np.moveaxis(gathered.reshape(n, heads // 2, 2, width), 0, 2)
+    cells = np.empty((4, heads // 2, n, width))
+    cells[:2] = np.moveaxis(pairs, 1, 0)
+    stored = by = np.zeros((heads // 2, n, 1))
+    if scales is not None:
+        factors = scales.reshape(n, heads // 2, 2, 1).transpose(2, 1, 0, 3)
+        stored, by = np.abs(cells[1]), np.abs(factors[0])
+        cells[:2] *= factors
+    np.abs(cells[:2], out=cells[2:])
+    return cells, stored, by
 
 
 def _page(table: NDArray[Any], sequence: int, entry: int, pages: int) -> int:
@@ -305,15 +362,19 @@ def _page(table: NDArray[Any], sequence: int, entry: int, pages: int) -> int:
     return page
 
 
-def _head(query: _Query, head: int) -> tuple[Floats, Floats]:
-    """K and V [n, head_dim] of a query head, scaled."""
+def _head(query: _Query, head: int) -> Floats:
+    """K, V, |K| and |V| of a query head, [4, n, head_dim]."""
+    return np.asarray(query.cells[:, _kv_head(query, head)])
+
+
+def _scaling(query: _Query, head: int) -> tuple[Floats, Floats]:
+    """|sigma| [n] and b [head_dim]; 0 without scales."""
     own = _kv_head(query, head)
-    keys = query.keys[:, own] * query.key_scales[:, own]
-    return keys, query.values[:, own] * query.value_scales[:, own]
+    return query.scales[own, :, 0], query.stored[own].max(axis=0)
 
 
 def _kv_head(query: _Query, head: int) -> int:
-    group: int = len(query.q) // query.keys.shape[1]
+    group: int = len(query.q) // query.cells.shape[1]
     return head // group
 
 
@@ -340,6 +401,7 @@ def _with_sink(head: Head, sink: float) -> Head:
     return head._replace(
         scores=np.append(head.scores, sink),
         values=np.append(head.values, np.zeros((1, head.values.shape[1])), axis=0),
+        sizes=np.append(head.sizes, np.zeros((1, head.values.shape[1])), axis=0),
         magnitudes=np.append(head.magnitudes, 0.0),
         raw=np.append(head.raw, 0.0),
         delta=np.append(head.delta, delta),
@@ -387,13 +449,14 @@ def _narrowing(dtype: DTypeLike, p: Precision) -> float:
     return found.step
 
 
-def _score_error(
-    magnitudes: Floats, scales: Floats, width: int, scale: float, steps: Steps
-) -> Floats:
-    """delta, step 1: d + 2 + r roundings of |scale| |q| |k|, and underflow. scales: of K [n]."""
-    p, r = steps.precision, steps.scalings
-    underflow = 2 * (width + 1) * (1 + abs(scale)) * (1 + r * np.abs(scales)) * p.tiny
-    return np.asarray(np.expm1((width + 2 + r) * p.step) * magnitudes + underflow)
+def _score_error(magnitudes: Floats, by: Floats, width: int, scale: float, steps: Steps) -> Floats:
+    """delta, step 1: d + 2 + r roundings of |scale| |q| |k|, and underflow.
+
+    by: |sigma| [n], 0 without scales.
+    """
+    p, roundings = steps.precision, width + 2 + steps.scalings
+    underflow = 2 * (width + 1) * (1 + abs(scale)) * (1 + by) * p.tiny
+    return np.asarray(np.expm1(roundings * p.step) * magnitudes + underflow)
 
 
 def _capped_error(delta: Floats, scores: Floats, soft_cap: float, p: Precision) -> Floats:
@@ -411,7 +474,7 @@ def drift(head: Head, *, rescalings: int) -> Drift:
     common = head.delta + np.expm1(3 * p.step) * gaps + (rescalings + 1) * p.elementary
     in_sum = (additions + rescalings) * p.step
     lost = 4 * (len(scores) + blocks) * p.tiny
-    flushed = lost * (1 + np.abs(head.values).max(axis=0) + head.stored + np.abs(mean))
+    flushed = lost * (1 + head.sizes.max(axis=0) + head.stored + np.abs(mean))
     with np.errstate(over="ignore", invalid="ignore"):
         remaining = float(1 - shares @ np.expm1(common + in_sum) - lost)
     in_mean = in_sum + (1 + scalings) * p.step + narrow
@@ -422,11 +485,17 @@ def certain_error(head: Head) -> Floats:
     """Step 5: the error [head_dim] of the quotient, infinite if the sum may vanish."""
     moves = drift(head, rescalings=head.steps.blocks - 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        moved = (moves.shares * np.expm1(moves.common)) @ np.abs(head.values - moves.mean)
+        moved = (moves.shares * np.expm1(moves.common)) @ _apart(head, moves)
         inflated = moves.shares * np.exp(moves.common)
-        rounded = np.expm1(moves.in_mean) * (inflated @ np.abs(head.values))
+        rounded = np.expm1(moves.in_mean) * (inflated @ head.sizes)
         rounded += np.expm1(moves.in_sum) * inflated.sum() * np.abs(moves.mean)
         return moves.quotient(moved + rounded)
+
+
+def _apart(head: Head, moves: Drift) -> Floats:
+    """|v - o| [n, head_dim], in one array, since a new one takes longer than its numbers."""
+    apart = head.values - moves.mean
+    return np.asarray(np.abs(apart, out=apart))
 
 
 def _result_error(exact: Floats, bound: Floats, p: Precision, stored: Precision) -> Floats:

@@ -65,7 +65,7 @@ def probable_bound(
         weights=weights,
         result=result,
         tokens=tokens,
-    )
+    )[1]
 
 
 def deviations(elements: int, failure: float) -> float:
@@ -78,10 +78,12 @@ def _error(head: Head, *, deviations: float) -> Floats:
     rises = _rises(head)
     rescaled = rises[max(0, len(rises) - (head.steps.blocks - 1)) :]
     moves = oracle.drift(head, rescalings=len(rescaled))
+    far = np.abs(apart := head.values - moves.mean)
     with np.errstate(over="ignore", invalid="ignore"):
-        random = deviations * _deviation(head, moves)
-        numerator = random + _shared(head, moves) + _rescaling(head, moves, rises, rescaled)
-        likely = moves.quotient(numerator + _second_order(head, moves, len(rescaled)))
+        random = deviations * _deviation(head, moves, far)
+        numerator = random + _shared(head, moves, far)
+        numerator += _rescaling(head, moves, apart, rises, rescaled)
+        likely = moves.quotient(numerator + _second_order(head, moves, far, len(rescaled)))
     return np.minimum(likely, oracle.certain_error(head))
 
 
@@ -91,39 +93,44 @@ def _rises(head: Head) -> NDArray[np.intp]:
     return np.flatnonzero(head.scores[1:] + head.delta[1:] > lowest[:-1]) + 1
 
 
-def _deviation(head: Head, moves: Drift) -> Floats:
+def _deviation(head: Head, moves: Drift, far: Floats) -> Floats:
     """The coefficient of lambda: the roundings that are treated as random, [head_dim]."""
     p, width = head.steps.precision, head.values.shape[1]
     r = head.steps.scalings
-    squares = (
-        p.step**2 * ((width + 1 + r) * head.magnitudes**2 + 2 * moves.gaps**2) + p.elementary**2
-    )
-    scores = (moves.shares**2 * squares) @ (head.values - moves.mean) ** 2
-    products = ((1 + r) * p.step**2 + head.steps.narrow**2) * (moves.shares**2 @ head.values**2)
-    heights = (moves.shares @ np.abs(head.values)) ** 2 + moves.mean**2
+    random = (width + 1 + r) * head.magnitudes**2 + 2 * moves.gaps**2
+    squares = p.step**2 * random + p.elementary**2
+    scores = (moves.shares**2 * squares) @ np.square(far)
+    narrowed = (1 + r) * p.step**2 + head.steps.narrow**2
+    products = narrowed * (moves.shares**2 @ np.square(head.sizes))
+    heights = (moves.shares @ head.sizes) ** 2 + moves.mean**2
     return np.asarray(np.sqrt(scores + products + p.step * moves.in_sum * heights))
 
 
-def _shared(head: Head, moves: Drift) -> Floats:
+def _shared(head: Head, moves: Drift, far: Floats) -> Floats:
     """Constants that are rounded once for all cells, and the soft cap, at their worst."""
     constants = head.steps.precision.step * (2 * np.abs(head.scores) + head.delta)
     capped = head.delta - head.raw
-    return np.asarray((moves.shares * (constants + capped)) @ np.abs(head.values - moves.mean))
+    return np.asarray((moves.shares * (constants + capped)) @ far)
 
 
 def _rescaling(
-    head: Head, moves: Drift, rises: NDArray[np.intp], rescaled: NDArray[np.intp]
+    head: Head,
+    moves: Drift,
+    apart: Floats,
+    rises: NDArray[np.intp],
+    rescaled: NDArray[np.intp],
 ) -> Floats:
     """The rescaled sums times the error of a factor, at its worst, [head_dim]."""
-    p, apart = head.steps.precision, head.values - moves.mean
-    reach = np.maximum.accumulate(np.abs(np.cumsum(moves.shares[:, None] * apart, axis=0)))
+    p, reach = head.steps.precision, moves.shares[:, None] * apart
+    np.cumsum(reach, axis=0, out=reach)
+    np.maximum.accumulate(np.abs(reach, out=reach), axis=0, out=reach)
     lowest = np.maximum.accumulate(head.scores - head.delta)
     jumps = head.scores[rises] + head.delta[rises] - lowest[rises - 1]
     exponents = 2 * p.step * (jumps @ reach[rises - 1])
     return np.asarray(exponents + p.elementary * reach[rescaled - 1].sum(axis=0))
 
 
-def _second_order(head: Head, moves: Drift, rescalings: int) -> Floats:
+def _second_order(head: Head, moves: Drift, far: Floats, rescalings: int) -> Floats:
     """Products of roundings, at their worst, [head_dim]."""
     p, roundings = head.steps.precision, head.values.shape[1] + 2 + head.steps.scalings
     underflow = head.raw - np.expm1(roundings * p.step) * head.magnitudes
@@ -132,8 +139,8 @@ def _second_order(head: Head, moves: Drift, rescalings: int) -> Floats:
     rest = rest + (rescalings + 1) * p.elementary**2
     if head.soft_cap is not None:
         rest = rest + head.raw**2 / (2 * head.soft_cap)
-    size, mean = np.abs(head.values), np.abs(moves.mean)
-    error = (moves.shares * (_excess(moves.common) + rest)) @ np.abs(head.values - moves.mean)
+    size, mean = head.sizes, np.abs(moves.mean)
+    error = (moves.shares * (_excess(moves.common) + rest)) @ far
     grown = moves.shares * np.expm1(moves.common)
     error += np.expm1(moves.in_mean) * (grown @ size) + np.expm1(moves.in_sum) * grown.sum() * mean
     error += _excess(moves.in_mean) * (moves.shares @ size) + _excess(moves.in_sum) * mean

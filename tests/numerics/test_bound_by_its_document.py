@@ -300,7 +300,9 @@ def test_the_symbols_of_a_head_are_those_of_the_document(seed: int) -> None:
     for case, head in zip(cases(arrays, options), told, strict=True):
         scores, magnitudes, before, after = error_of_scores(case, options)
         assert case.values == head.values.tolist()
-        assert [options.r * one for one in case.stored] == head.stored.tolist()
+        assert [options.r * one for one in case.stored] == np.broadcast_to(
+            head.stored, WIDTH
+        ).tolist()
         assert options.soft_cap == head.soft_cap
         assert scores == pytest.approx(head.scores.tolist(), rel=1e-9, abs=1e-12)
         assert magnitudes == close(head.magnitudes)
