@@ -22,7 +22,7 @@ from attrs import evolve, frozen
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from conformance.kernels import promises
+from conformance.kernels import callbacks, promises
 from conformance.kernels.batches import Arrays, Numbers, Sizes
 from conformance.kernels.block_sizes import Own
 from conformance.kernels.compile import traced
@@ -101,7 +101,7 @@ def attend(
     operands = {name: jnp.asarray(cells) for name, cells in new.items()}
     optional = _optional(subject, arrays)
     out, pool, outside = None, None, []
-    with printed() as lines:
+    with printed() as lines, callbacks.direct():
         try:
             with promises.checked(), pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
                 more = {**told(sizes, own), **operands}
@@ -193,10 +193,17 @@ def _optional(subject: Subject, arrays: Arrays) -> dict[str, jax.Array]:
 
 def _given(subject: Subject, sizes: Sizes, arrays: Arrays) -> list[jax.Array]:
     """The arrays in the dtypes of the batch, the pool in the shape that the kernel takes."""
-    q = jnp.asarray(arrays.q).astype(sizes.kinds[0])
-    pool = jnp.asarray(arrays.kv_pages).astype(sizes.kinds[1])
-    pool = rows.of(pool) if subject.of_rows else pool
+    q, pool = _as_given(arrays.q, arrays.kv_pages, kinds=sizes.kinds, of_rows=subject.of_rows)
     return [q, pool, *map(jnp.asarray, list(arrays)[2:])]
+
+
+@partial(jax.jit, static_argnames=("kinds", "of_rows"))
+def _as_given(
+    q: jax.Array, pool: jax.Array, *, kinds: tuple[str, str], of_rows: bool
+) -> tuple[jax.Array, jax.Array]:
+    """Both in these dtypes; one program, since each operation would be compiled alone."""
+    pool = pool.astype(kinds[1])
+    return q.astype(kinds[0]), rows.of(pool) if of_rows else pool
 
 
 @contextmanager
