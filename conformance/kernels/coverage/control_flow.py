@@ -29,6 +29,8 @@ from conformance.kernels.operands import CALLS, programs
 FOREIGN: Final = ("/jax/_src/", "/jaxtyping/", "/contextlib.py", "/functools.py")
 """Files of jax, jaxtyping and Python, for which no reader of a kernel looks."""
 FRAMES: Final = 3
+SILENT: Final = {*ARITHMETIC, *SAME, "convert_element_type", "select_n", "get"} - COMPARING
+"""Equations that do nothing but compute: comparisons are noted."""
 NAMELESS: Final = ("<locals>", "<lambda>", "_")
 
 
@@ -67,12 +69,16 @@ class _Slots:
 
 @define(eq=False)
 class _Block:
-    """A compiled program. start: the values at its start. given, out: their places."""
+    """A compiled program. start: the values at its start. given, out: their places.
+
+    work: its equations of integers, those among them whose results nothing uses.
+    """
 
     start: list[Value]
     given: list[int]
     out: list[int]
     steps: list[_Step]
+    work: int
 
     def run(self, run: Run, given: Sequence[Value]) -> list[Value]:
         values = self.start.copy()
@@ -80,7 +86,7 @@ class _Block:
             values[place] = value
         for step in self.steps:
             step(values, run)
-        run.work += len(self.steps)
+        run.work += self.work
         return [values[place] for place in self.out]
 
 
@@ -113,7 +119,10 @@ class _Compiler:
             for number, equation in enumerate(jaxpr.eqns)
         ]
         out = at.every(jaxpr.outvars)
-        return _Block(at.values, given, out, [step for step in steps if step is not None])
+        made = [
+            (one, step) for one, step in zip(jaxpr.eqns, steps, strict=True) if step is not None
+        ]
+        return _Block(at.values, given, out, _used(made, jaxpr.outvars), len(made))
 
     def site(self, equation: Any, place: _Place, kind: Kind, branches: int = 0) -> Site:
         where = _where(equation)
@@ -150,6 +159,18 @@ class _Compiler:
     def _note(self, equation: Any) -> None:
         found = (plain(atom) for atom in equation.invars if hasattr(atom, "val"))
         self.literals |= {value for value in found if value is not None and value > 1}
+
+
+def _used(made: Sequence[tuple[Any, _Step]], results: Sequence[Any]) -> list[_Step]:
+    """The steps in their order, without those whose only effect is a number that nothing uses."""
+    used, found = {id(one) for one in results}, list[_Step]()
+    for equation, step in reversed(made):
+        name = equation.primitive.name
+        if name in SILENT and not any(id(one) in used for one in equation.outvars):
+            continue
+        used |= {id(one) for one in equation.invars}
+        found.append(step)
+    return found[::-1]
 
 
 def _where(equation: Any) -> str:

@@ -6,6 +6,8 @@ from typing import Any, Final
 import numpy as np
 
 MODELLED: Final = frozenset({"int32", "bool"})
+FIRST_PAST: Final = 1 << 31
+"""The first integer that int32 does not hold. Few results are wrapped, so they are asked first."""
 Value = Any
 """An integer, a truth value, a `memory.Memory`, or None where it is unknown."""
 
@@ -42,9 +44,9 @@ def _divided(number: int, by: int) -> int:
 
 
 ARITHMETIC: Final[Mapping[str, Callable[..., int]]] = {
-    "add": lambda a, b: _wrapped(a + b),
-    "sub": lambda a, b: _wrapped(a - b),
-    "mul": lambda a, b: _wrapped(a * b),
+    "add": lambda a, b: c if -FIRST_PAST <= (c := a + b) < FIRST_PAST else _wrapped(c),
+    "sub": lambda a, b: c if -FIRST_PAST <= (c := a - b) < FIRST_PAST else _wrapped(c),
+    "mul": lambda a, b: c if -FIRST_PAST <= (c := a * b) < FIRST_PAST else _wrapped(c),
     "div": _divided,
     "rem": lambda a, b: a - _divided(a, b) * b,
     "neg": lambda a: _wrapped(-a),

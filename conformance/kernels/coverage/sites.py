@@ -6,6 +6,7 @@ less, equal or greater: that decides nothing alone, and is a guide to batches at
 """
 
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
 from attrs import define, field, frozen
@@ -15,6 +16,7 @@ COMPARED: Final = ("less", "equal", "greater")
 TWICE: Final = ", twice in a row"
 FIRST: Final = ", at the first pass"
 LAST: Final = ", at the last pass"
+HOW: Final = ("", TWICE, FIRST, LAST)
 
 
 class Kind(Enum):
@@ -25,7 +27,7 @@ class Kind(Enum):
     COMPARISON = "comparison"
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class Site:
     """One place. path: where it is in the traced kernel, by the numbers of the equations.
 
@@ -45,16 +47,26 @@ class Site:
 
     def outcomes(self) -> tuple["Outcome", ...]:
         """Everything that may happen there."""
-        if self.kind is Kind.LOOP:
-            return tuple(Outcome(self, what) for what in LOOP)
-        if self.kind is Kind.COMPARISON:
-            return tuple(Outcome(self, what) for what in COMPARED)
-        how = ("", TWICE, FIRST, LAST) if self.looped else ("",)
-        every = range(self.branches)
-        return tuple(Outcome(self, self.branch(index) + more) for index in every for more in how)
+        if self.kind is not Kind.PREDICATE:
+            return self.results
+        return tuple(one for each in self.taken for one in each[: len(HOW) if self.looped else 1])
+
+    @cached_property
+    def results(self) -> tuple["Outcome", ...]:
+        """Of a loop or a comparison. Made once, since batches reach them a million times."""
+        every = LOOP if self.kind is Kind.LOOP else COMPARED
+        return tuple(Outcome(self, what) for what in every)
+
+    @cached_property
+    def taken(self) -> tuple[tuple["Outcome", ...], ...]:
+        """Of each branch of a predicate: how it may be taken, in the order of HOW."""
+        return tuple(
+            tuple(Outcome(self, self.branch(index) + more) for more in HOW)
+            for index in range(self.branches)
+        )
 
 
-@frozen
+@frozen(cache_hash=True)
 class Outcome:
     """What happened at a site."""
 
@@ -74,10 +86,10 @@ def decides(outcome: Outcome) -> bool:
 
 @define
 class _Loop:
-    """A loop that is being passed. here: the branches taken in this pass."""
+    """A loop that is being passed. here: the branches of this pass, if it should be the last."""
 
     passes: int = 0
-    here: list[tuple[Site, int]] = field(factory=list)
+    here: list[Outcome] = field(factory=list)
 
 
 @define
@@ -90,21 +102,21 @@ class Watch:
 
     def decided(self, site: Site, index: int) -> None:
         """A predicate took this branch."""
-        name = site.branch(index)
-        self.seen.add(Outcome(site, name))
+        plain, twice, first, last = site.taken[index]
+        self.seen.add(plain)
         if not site.looped:
             return
         if self.last.get(site) == index:
-            self.seen.add(Outcome(site, name + TWICE))
+            self.seen.add(twice)
         self.last[site] = index
         loop = self.loops[-1]
-        loop.here.append((site, index))
+        loop.here.append(last)
         if loop.passes == 1:
-            self.seen.add(Outcome(site, name + FIRST))
+            self.seen.add(first)
 
     def compared(self, site: Site, first: int, second: int) -> None:
         """A comparison of two numbers."""
-        self.seen.add(Outcome(site, COMPARED[(first >= second) + (first > second)]))
+        self.seen.add(site.results[(first >= second) + (first > second)])
 
     def enter(self) -> None:
         """A loop begins."""
@@ -119,6 +131,5 @@ class Watch:
         """The innermost loop has ended. site: None for one whose passes are known beforehand."""
         loop = self.loops.pop()
         if site is not None:
-            self.seen.add(Outcome(site, LOOP[min(loop.passes, 2)]))
-        for inside, index in loop.here:
-            self.seen.add(Outcome(inside, inside.branch(index) + LAST))
+            self.seen.add(site.results[min(loop.passes, 2)])
+        self.seen.update(loop.here)
