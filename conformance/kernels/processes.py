@@ -24,6 +24,8 @@ from conformance.runtime.processes import Process
 WORKER: Final = "conformance.kernels.trials"
 CONTROL: Final = "conformance.kernels.interpret"
 POLL_SECONDS: Final = 0.05
+ALONE: Final = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Each process has one core. Threads of NumPy would wait for each other, and take time for it."""
 STALL_SECONDS: Final = 120.0
 """A kernel that has answered before hangs if it takes longer for a batch."""
 
@@ -188,13 +190,14 @@ def make_all(
 ) -> None:
     """Run these jobs, as many at once as there are cores; each records its outcome so far.
 
+    The first comes first, and then the heaviest, so that no core waits for the last one at the end.
     A job that starved, or seemed to hang, is tried once more, since other work may be the reason.
     enough: whether nothing more is to be tried after the end of this one.
     """
     most, names = cores(), count()
     running: list[_Process] = []
     with tempfile.TemporaryDirectory() as folder:
-        waiting = deque(every)
+        waiting = deque([*every[:1], *sorted(every[1:], key=lambda one: -one.job.weight)])
         try:
             while running or waiting:
                 while len(running) < most and waiting:
@@ -217,7 +220,7 @@ def make_all(
 
 def _start(tried: Tried, path: Path) -> _Process:
     job = evolve(tried.job, results=str(path))
-    quiet = dict(os.environ) | {"JAX_PLATFORMS": "cpu"}
+    quiet = dict(os.environ) | {"JAX_PLATFORMS": "cpu"} | ALONE
     with path.with_name(f"{path.name}.err").open("wb") as errors:
         text = json.dumps(asdict(job))
         handle = processes.start(WORKER, text, output=DEVNULL, errors=errors, environment=quiet)

@@ -168,6 +168,12 @@ class Job:
         return self.mode == "on_wait" and self.twin is None and not self.plain
 
     @property
+    def weight(self) -> int:
+        """What it costs beside others, roughly: long contexts, and searches, take the most."""
+        _, heads, width = self.shape.heads
+        return self.shape.pages * self.shape.page_size * heads * width * (1 + self.searches)
+
+    @property
     def shape(self) -> Sizes:
         """The sizes of this name."""
         return next(sizes for sizes in SIZES if sizes.name == self.sizes)
@@ -222,8 +228,8 @@ class Trial:
     since: when the first one failed. told: when a search last said that it goes on. cores: of its
     Pallas kernel, 0 if it has none; determined only with immediate copies, since several cores add
     only races. flow: its control flow, if it can be followed. seen: what the judged batches have
-    reached of it. plan: its sizes, if it is ours. watched: what tracing reached of each of its
-    kernels, if the job searches.
+    reached of it. plan: its sizes, if it is ours. possible: what they leave to reach. watched: what
+    tracing reached of each of its kernels, if the job searches.
     """
 
     job: Job
@@ -236,15 +242,17 @@ class Trial:
     flow: "Program | None" = None
     seen: set[Outcome] = field(factory=set)
     plan: "Shape | None" = None
+    possible: Mapping[Outcome, None] = field(factory=dict)
     watched: list[Reached] = field(factory=list)
 
     def tell_covered(self) -> None:
         """Say what the judged batches have reached."""
         if self.flow is None:
             return
-        every, left = self._decisive(), self.left(self.seen)
-        missed = [one for one in every if one not in self.seen]
-        wrong = [one for one in every if one in self.seen and unreachable.why(one, self.plan)]
+        every = [one for site in self.flow.sites for one in site.outcomes() if decides(one)]
+        self.possible = self._possible()
+        left, missed = self.left(self.seen), [one for one in every if one not in self.seen]
+        wrong = [one for one in every if one in self.seen and one not in self.possible]
         self.tell(
             Covered(
                 reached=len(every) - len(missed),
@@ -257,20 +265,17 @@ class Trial:
 
     def left(self, seen: set[Outcome]) -> list[Outcome]:
         """What else the kernel can do, as far as is known."""
-        return [
-            one
-            for one in self._decisive()
-            if one not in seen and unreachable.why(one, self.plan) is None
-        ]
+        return [one for one in self.possible if one not in seen]
 
     def has_all(self, seen: set[Outcome]) -> bool:
         """Whether nothing more is to be looked for."""
         return not self.job.is_roomy or not self.left(seen)
 
-    def _decisive(self) -> list[Outcome]:
-        """The outcomes that must be reached if they can be."""
+    def _possible(self) -> dict[Outcome, None]:
+        """The outcomes that must be reached, in their order: those that no reason rules out."""
         sites = () if self.flow is None else self.flow.sites
-        return [one for site in sites for one in site.outcomes() if decides(one)]
+        every = (one for site in sites for one in site.outcomes() if decides(one))
+        return dict.fromkeys(one for one in every if unreachable.why(one, self.plan) is None)
 
     def tell(self, line: Line) -> None:
         """Write a line."""
@@ -338,6 +343,7 @@ class Trial:
             if not flow.sites:
                 return
             self.flow, self.plan = flow, self._plan(case)
+            self.possible = self._possible()
             self.seen |= self.follow(case.batch).seen
         except Unknown as error:
             self.flow = None
