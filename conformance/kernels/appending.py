@@ -154,7 +154,7 @@ def _marked(cells: Numbers, draws: np.random.Generator) -> Numbers:
         return cells
     size = cells.dtype.itemsize
     bits = cells.view(WORDS[size])
-    noise = draws.integers(0, 1 << 8 * size, cells.shape, np.uint64).astype(bits.dtype)
+    noise = draws.integers(0, 1 << 8 * size, cells.shape, bits.dtype)
     marked = np.where(np.isnan(cells), bits | noise & WORDS[size](FREE[size]), bits)
     return marked.view(cells.dtype)
 

@@ -4,6 +4,7 @@ It receives a `Job` as JSON. It appends lines of JSON to its file: `begin` befor
 that a hanging kernel's batch is known; then its `ratio` and `looseness`; finally how it `ended`.
 """
 
+import gc
 import json
 import sys
 import time
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from impl.attention.tpu.shape import Shape
 
 TELL_SECONDS: Final = 5.0
+FEW_COLLECTIONS: Final = (200_000, 20, 100)
+"""Of garbage: traced programs are a million objects that stay, and each collection visits them."""
 SHRINK_SECONDS: Final = 20.0
 AGAINST: Final = "reached, though a reason says that it cannot be"
 Shares = tuple[float, float]
@@ -596,6 +599,7 @@ def main() -> None:
     from conformance.kernels.kernel_under_test import find, find_appending
     from conformance.kernels.seeded_bugs import planted
 
+    gc.set_threshold(*FEW_COLLECTIONS)
     job = Job(**json.loads(sys.argv[1]))
     with ExitStack() as stack:
         if job.mutant is not None:
