@@ -275,15 +275,24 @@ def first(sizes: Sizes) -> Batch:
     """The first batch of every job.
 
     Decoding beside a prefill, both across a page boundary, and decoding with a full row, which
-    takes every step that a fetch has. The prefill has a full row under a window. Then, if there is
-    room, a prompt of as many tokens as fit, all of them new: some shapes have more than a fetch.
+    takes every step that a fetch has. Under a window the prefill has nearly a full row, and a page
+    begins with cells that its first query sees and its last one does not, one of them a needle.
+    Then, if there is room, a prompt of as many tokens as fit, all of them new: some shapes have
+    more than a fetch.
     """
     cells = max(sizes.page_size, 2) + 1  # three queries at least
-    prefill = cells if sizes.window is None else sizes.capacity
+    prefill = cells if sizes.window is None else _with_an_edge(sizes, sizes.window)
     lens = ((1, cells), (3, prefill), (1, sizes.capacity))
     prompt = min(sizes.capacity, sizes.tokens - 5)
     whole = ((prompt, prompt),) if sizes.rows > len(lens) else ()
-    return Batch(lens=(*lens, *whole), needles=((0, 0, Needle.LAST),))
+    needles = ((0, 0, Needle.LAST), (1, 2, Needle.BEHIND))
+    return Batch(lens=(*lens, *whole), needles=needles[: 1 if sizes.window is None else 2])
+
+
+def _with_an_edge(sizes: Sizes, window: int) -> int:
+    """The most cells of which the first of three queries sees a page from its first cell on."""
+    behind = (sizes.capacity - window - 2) // sizes.page_size * sizes.page_size
+    return behind + window + 2 if behind > 0 else sizes.capacity
 
 
 def integers(sizes: Sizes, batch: Batch) -> Integers:
