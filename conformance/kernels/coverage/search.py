@@ -70,7 +70,7 @@ def changed(
     tried = 0
     while found and work > 0 and not (tried >= count and done(seen)):
         tried += 1
-        batch, other = _late(draws, found).batch, draws.choice(found).batch
+        batch, other = draws.choice(found).batch, draws.choice(found).batch
         lens = _change(draws, [*batch.lens], [*other.lens], cells, queries, units)
         new = with_lens(sizes, batch, lens or [*batch.lens])
         new = evolve(new, ordered=not new.ordered) if draws.randrange(4) == 0 else new
@@ -113,11 +113,6 @@ def _change(
         case _:
             lens[row:row] = [(0, _small(draws, cells))] * 2
     return lens
-
-
-def _late(draws: Random, found: Sequence[Candidate]) -> Candidate:
-    """One of these, and rather a late one: it is near to what only few batches reach."""
-    return found[max(draws.randrange(len(found)), draws.randrange(len(found)))]
 
 
 def _small(draws: Random, every: Sequence[int]) -> int:

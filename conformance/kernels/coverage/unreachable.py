@@ -134,10 +134,10 @@ REASONS: Final = (
         lambda shape, power: power > shape.tokens,
     ),
     Reason(
-        "the first block sees no more new cells than it has queries",
+        "the first block of the only core sees no more new cells than it has queries",
         r"in_powers < _start_fresh",
         "taken",
-        lambda shape, power: power > shape.blocks.q_rows,
+        lambda shape, power: shape.cores == 1 and power > shape.blocks.q_rows,
         looped=False,
     ),
     Reason(
@@ -202,10 +202,12 @@ REASONS: Final = (
         scope="together",
     ),
     Reason(
-        "pages are started one by one if there are so few, and a fetch has a page",
+        "pages from the first on are started one by one if there are so few, and a fetch has one",
         r"_start_pages",
         "no pass",
-        lambda shape, _power: _pages(shape) < shape.together and not shape.fresh,
+        lambda shape, _power: (
+            shape.window is None and _pages(shape) < shape.together and not shape.fresh
+        ),
         scope="alone",
     ),
     Reason(
