@@ -150,7 +150,7 @@ def with_sink(
 def mean(total: Array, sums: Array) -> Array:
     """The weighted mean of V; 0 where nothing was seen. total [rows, 128], by lanes."""
     total = jnp.sum(total, axis=1, keepdims=True)
-    return jnp.where(total == 0.0, 0.0, sums / jnp.where(total == 0.0, 1.0, total))
+    return jnp.where(total == 0.0, 0.0, sums * (1.0 / total))
 
 
 class Steps:

@@ -606,22 +606,23 @@ class Flow:
         slot, size = parity(fetch.item), shape.blocks.q_rows
         scratch = self.prefill.of(shape.group * size)
 
-        @pl.when(opens)
-        def _() -> None:
-            self._wait_queries(fetch, most=size)
-            prefill.begin(shape, scratch, self.buffers.queries[slot, :size])
-
         position = fetch.kv_len - fetch.q_len
         position += fetch.block * size - fetch.fetch * shape.fetch_cells
         span = self._in_buffer(fetch)
-        prefill.absorb(shape, scratch, self._held(), position, span)
+
+        @pl.when(opens)
+        def _() -> None:
+            self._wait_queries(fetch, most=size)
+            block = self.buffers.queries[slot, :size]
+            prefill.open_with(shape, scratch, block, self._held(), position, span)
+
+        prefill.absorb(shape, scratch, self._held(), position, span, opens)
 
         @pl.when(closes)
         def _() -> None:
             self._wait_result(slot)
-            found = prefill.result(shape, scratch, self.inputs.sinks) * shape.v_scale
             held = self.buffers.results
-            held[slot, :size] = found.astype(held.dtype)
+            prefill.result(shape, scratch, self.inputs.sinks, held.at[slot, pl.ds(0, size)])
             first, count = self._rows_of(fetch)
             self._store(held, slot, first, count, self.buffers.results_gone, most=size)
             self.buffers.stored[slot] = count

@@ -20,7 +20,6 @@ from impl.attention.tpu.decode import (
     LOWEST,
     Span,
     by_lane,
-    mean,
     power,
     scores,
     spread,
@@ -29,17 +28,25 @@ from impl.attention.tpu.decode import (
 )
 from impl.attention.tpu.shape import LANES, Shape
 
-OVERLAPPED: Final = 2**20
-"""Scores of the heads that are taken together: fewer leave units idle, and more do not fit."""
+OVERLAPPED: Final = 2**21
+"""Scores of the heads that are taken together: fewer leave units idle, and more make long code."""
+PART: Final = 2**18
+"""Scores of a head that are worked on at a time: more of them are spilled from registers."""
+LEAST: Final = 256
+"""Fewest cells of such a part: a matrix unit takes so many."""
 WAITING: Final = 2**17
 """Scores of the heads whose product with V waits while those of others are multiplied with K."""
+FLOOR: Final = float(jnp.finfo(jnp.float32).min)
+"""The largest score of a query that has seen nothing: with a finite one, no difference is NaN."""
 
 
 class Scratch(NamedTuple):
-    """queries, sums [kv_heads, rows, width]; largest, total f32[kv_heads, rows, 128].
+    """sums f32[kv_heads, rows, width]; largest, total f32[kv_heads, rows, 128].
 
-    words u32[lanes/128, words of a step, 128]: where rows of several heads are separated. A row of
-    the others is a query head of the group and a query token; the tokens of a head are together.
+    queries u32[kv_heads, words, width]: rows in `Shape.compute`, as words of 32 bits. words
+    u32[lanes/128, words of a step, 128]: where rows of several heads are separated. A row of the
+    others is a query head of the group and a query token. The heads of a word, see `Shape.paired`,
+    are neighbours; the tokens of these are together.
     """
 
     queries: Any
@@ -52,50 +59,116 @@ class Scratch(NamedTuple):
         """A part of it, for blocks of so many rows."""
         first = pl.ds(0, rows)
         parts = (held.at[:, first] for held in (self.largest, self.total, self.sums))
-        return Scratch(self.queries.at[:, first], self.words, *parts)
+        queries = self.queries.at[:, : rows * self.queries.shape[1] // self.sums.shape[1]]
+        return Scratch(queries, self.words, *parts)
 
 
 def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
-    """Reset the scratch for a new block. block [q_rows, q_heads, width]: its rows of q."""
-    scratch.largest[...] = jnp.full(scratch.largest.shape, LOWEST)
-    scratch.total[...] = jnp.zeros(scratch.total.shape)
-    scratch.sums[...] = jnp.zeros(scratch.sums.shape)
-    by_head = jnp.swapaxes(block.astype(jnp.float32), 0, 1)
+    """Bring the queries of a new block together by KV head. block [q_rows, q_heads, width]."""
+    found = jnp.swapaxes(pltpu.bitcast(block.astype(shape.joined), jnp.uint32), 0, 1)
     for head in range(shape.kv_heads):
-        own = by_head[head * shape.group : (head + 1) * shape.group]
-        scratch.queries[head] = own.reshape(-1, shape.width).astype(shape.compute)
+        own = found[_words_of(shape, head)].reshape(-1, shape.width)
+        if shape.joined != shape.compute:
+            own = pltpu.bitcast(pltpu.bitcast(own, shape.joined).astype(shape.compute), jnp.uint32)
+        scratch.queries[head] = own
 
 
-def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
-    """The result of a block: f32 [q_rows, q_heads, width]. sinks f32[q_heads, 128], or None."""
-    parts = []
-    for head in range(shape.kv_heads):
-        held = scratch.total[head], scratch.sums[head]
-        if sinks is not None:
-            own = sinks_of(shape, sinks, head)
-            held = with_sink(shape, *held, scratch.largest[head], own)
-        parts.append(mean(*held).reshape(shape.group, shape.blocks.q_rows, shape.width))
-    missing = shape.q_heads - shape.kv_heads * shape.group
+def result(shape: Shape, scratch: Scratch, sinks: Any, out: Any) -> None:
+    """Store the result of a block. sinks f32[q_heads, 128], or None.
+
+    out [q_rows, q_heads, width]: its words of registers that it fills are stored with a stride, at
+    once; others are brought into order in registers.
+    """
+    heads, rows = shape.kv_heads, shape.blocks.q_rows
+    parts = [_words(shape, _mean(shape, scratch, sinks, head)) for head in range(heads)]
+    missing = shape.q_heads - heads * shape.group
     if missing:
-        parts.append(jnp.zeros((missing, *parts[0].shape[1:]), jnp.float32))
-    return jnp.swapaxes(jnp.concatenate(parts), 0, 1)
+        parts.append(jnp.zeros((missing // shape.paired, rows, shape.width), jnp.uint32))
+    words = joined(parts)
+    if shape.strided:
+        stride = words.shape[0]
+        held = out.bitcast(jnp.uint32).reshape(rows * stride, shape.width)
+        for word in range(stride):
+            held[pl.ds(word, rows, stride=stride), :] = words[word]
+    else:
+        found = pltpu.bitcast(jnp.swapaxes(words, 0, 1), shape.joined)
+        out[...] = found.astype(out.dtype)
+
+
+def _words(shape: Shape, rows: Array) -> Array:
+    """Rows of a KV head as words: [words of a token, q_rows, width]."""
+    held = pltpu.bitcast(rows.astype(shape.joined), jnp.uint32)
+    return held.reshape(-1, shape.blocks.q_rows, shape.width)
+
+
+def _words_of(shape: Shape, head: int) -> slice:
+    """Which words of a token have the query heads of a KV head."""
+    count = shape.group // shape.paired
+    return slice(head * count, (head + 1) * count)
+
+
+def _mean(shape: Shape, scratch: Scratch, sinks: Any, head: int) -> Array:
+    """The weighted mean of V for the queries of a KV head; 0 for those that see nothing."""
+    total, sums, largest = scratch.total[head], scratch.sums[head], scratch.largest[head]
+    seen = largest > FLOOR
+    if sinks is not None:
+        score = jnp.where(seen, largest, LOWEST)
+        total, sums = with_sink(shape, total, sums, score, sinks_of(shape, sinks, head))
+    mean = sums * (_inverse(shape, jnp.sum(total, axis=1, keepdims=True)) * shape.v_scale)
+    return jnp.where(spread(seen, shape.width), mean, 0.0)
+
+
+def _inverse(shape: Shape, total: Array) -> Array:
+    """1 / total, f32. Two steps of Newton's method bring an approximation to all of its bits."""
+    if shape.exact:
+        return 1.0 / total
+    found: Array = pl.reciprocal(total, approx=True)
+    for _ in range(2):
+        found = found * (2.0 - total * found)
+    return found
+
+
+def joined(parts: list[Array]) -> Array:
+    """Rows one after the other."""
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
 def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
     """The sink of each row of a KV head: f32 [rows, 128]."""
-    like = (shape.blocks.q_rows, LANES)
-    first = head * shape.group
-    rows = [jnp.broadcast_to(sinks[first + member, :], like) for member in range(shape.group)]
-    return rows[0] if len(rows) == 1 else jnp.concatenate(rows)
+    like = (shape.blocks.q_rows * shape.paired, LANES)
+    _, second = divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.paired)
+    rows = []
+    for first in range(head * shape.group, (head + 1) * shape.group, shape.paired):
+        own = [jnp.broadcast_to(sinks[first + at, :], like) for at in range(shape.paired)]
+        rows.append(own[0] if shape.paired == 1 else jnp.where(second == 0, *own))
+    return joined(rows)
 
 
-def absorb(shape: Shape, scratch: Scratch, kv: cells.Held, position: Array, span: Span) -> None:
+def open_with(
+    shape: Shape, scratch: Scratch, block: Array, kv: cells.Held, position: Array, span: Span
+) -> None:
+    """Begin a block of queries, with the last step of its first fetch; see `begin`, `absorb`.
+
+    The step needs no values from before, so that none are reset. Most of its work is that of the
+    matrix unit, beside which the queries are brought into order.
+    """
+    begin(shape, scratch, block)
+    with jax.named_scope("first"):
+        index = rounded_up(span.high, shape.edge_cells) - 1
+        _step(shape, scratch, kv, position, span, index, shape.edge_cells, masked=True, opens=True)
+
+
+def absorb(
+    shape: Shape, scratch: Scratch, kv: cells.Held, position: Array, span: Span, opens: Array
+) -> None:
     """Add one fetch to the online softmax. position: of the first query, from its start.
 
     Cells that every query sees are taken without a mask, in long steps as far as these fit.
+    opens: whether it is the first fetch of a block, of which `open_with` takes the last step.
     """
-    long, short = shape.blocks.prefill_cells, shape.edge_cells
+    long, short = whole_cells(shape), shape.edge_cells
     step = partial(_step, shape, scratch, kv, position, span)
+    end = rounded_up(span.high, short) - opens.astype(jnp.int32)
 
     def whole(index: Array, _: None) -> None:
         step(index, long, masked=False)
@@ -107,9 +180,10 @@ def absorb(shape: Shape, scratch: Scratch, kv: cells.Held, position: Array, span
         step(index, short, masked=True)
 
     low, high = _whole(shape, position, span)
+    high = jnp.minimum(high, end * short)
     first = rounded_up(low, long)
     last = jnp.maximum(first, quotient(high, long))
-    end, each = rounded_up(span.high, short), long // short
+    each = long // short
     seen = jnp.maximum(last * each, quotient(high, short))
     if shape.window is not None:
         with jax.named_scope("before"):
@@ -141,15 +215,34 @@ def _step(
     size: int,
     *,
     masked: bool,
+    opens: bool = False,
 ) -> None:
-    """One of the steps of this size. masked: whether not every query sees all of its cells."""
-    start = index * size
-    _take_apart(shape, scratch, kv, span, start, size, masked=masked)
-    seen = _seen(shape, position, span, start, size) if masked else None
-    scales = partial(_scales, shape, kv, span, start, size, masked=masked)
+    """One of the steps of this size. masked: whether not every query sees all of its cells.
 
-    each, together = cells.each(shape), heads_at_once(shape, size)
-    ahead = min(4, WAITING // _scores(shape, size))
+    opens: whether it is the first step of a block.
+    """
+    part = _part_cells(shape, size)
+    words = part * shape.kv_heads // shape.packing
+    add = _set if opens else _add
+    for number in range(size // part):  # the next one can begin before one is complete
+        start = index * size + number * part
+        own = scratch._replace(words=scratch.words.at[:, pl.ds(number % 2 * words, words)])
+        _take_apart(shape, own, kv, span, start, part, masked=masked)
+        seen = _seen(shape, position, span, start, part) if masked else None
+        scales = partial(_scales, shape, kv, span, start, part, masked=masked)
+        scored = partial(_scored, shape, own, part, seen, scales)
+        _of_all_heads(shape, part, scored, partial(add, shape, own))
+
+
+def _of_all_heads(
+    shape: Shape,
+    part: int,
+    scored: Callable[[Any, int], "Scored"],
+    add: Callable[["Scored"], None],
+) -> None:
+    """Add a part of a step. scored: takes the turn of a head, and its index in the turn."""
+    each, together = cells.each(shape), heads_at_once(shape, part)
+    ahead = min(4, WAITING // _scores(shape, part))
 
     def several(index: Any, _: None) -> None:
         """Add some heads. Products with K stand before those with V of as many heads as wait."""
@@ -157,9 +250,9 @@ def _step(
         for number in range(together + ahead):
             if number < together:
                 turn = index * (together // each) + number // each
-                waiting.append(_scored(shape, scratch, turn, number % each, size, seen, scales))
+                waiting.append(scored(turn, number % each))
             if number >= ahead:
-                _add(shape, scratch, waiting[number - ahead])
+                add(waiting[number - ahead])
 
     if together == shape.kv_heads:
         several(0, None)
@@ -167,10 +260,21 @@ def _step(
         lax.fori_loop(0, shape.kv_heads // together, several, None)
 
 
+def whole_cells(shape: Shape) -> int:
+    """Cells of a step without a mask: two parts, so that the second fills the end of the first."""
+    most = shape.blocks.prefill_cells
+    return min(most, 2 * _part_cells(shape, most))
+
+
+def _part_cells(shape: Shape, size: int) -> int:
+    """Cells of a part of a step of so many cells."""
+    return min(size, max(LEAST, PART // (shape.group * shape.blocks.q_rows)))
+
+
 def heads_at_once(shape: Shape, size: int) -> int:
     """KV heads that are taken together in a step of so many cells; with all there is no loop."""
     each = cells.each(shape)
-    turns, one = shape.kv_heads // each, each * _scores(shape, size)
+    turns, one = shape.kv_heads // each, each * _scores(shape, _part_cells(shape, size))
     return each * next(
         many for many in (4, 2, 1) if many == 1 or (turns % many == 0 and many * one <= OVERLAPPED)
     )
@@ -193,16 +297,17 @@ class Scored(NamedTuple):
 def _scored(
     shape: Shape,
     scratch: Scratch,
-    turn: Any,
-    member: int,
     size: int,
     seen: Array | None,
     scales: Callable[[Any, int], Array | None],
+    turn: Any,
+    member: int,
 ) -> Scored:
     """Multiply Q with K. seen: which cells each query sees; None for all. scales: see `_scales`."""
     head = turn * cells.each(shape) + member
     keys, values = _head(shape, scratch, turn, member, size)
-    held = scores(shape, scratch.queries[head], keys, scales(head, cells.OF_KEYS))
+    queries = pltpu.bitcast(scratch.queries[head], shape.compute)
+    held = scores(shape, queries, keys, scales(head, cells.OF_KEYS))
     held = held if seen is None else jnp.where(seen, held, LOWEST)
     return Scored(head, held, values, scales(head, cells.OF_VALUES))
 
@@ -218,7 +323,7 @@ def _scales(
     *,
     masked: bool,
 ) -> Array | None:
-    """The scales f32[1, cells] of K or V of a head in a step, if there are any.
+    """The scales f32[1, cells] of K or V of a head in a part of a step, if there are any.
 
     masked: 0 stands in cells that no query sees.
     """
@@ -234,13 +339,23 @@ def _add(shape: Shape, scratch: Scratch, scored: Scored) -> None:
     head, held, values, scales = scored
     before = scratch.largest[head]
     now = jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
-    origin = jnp.where(now == LOWEST, 0.0, now)
-    rescale = power(shape, before - origin)
-    weights = power(shape, held - spread(origin, held.shape[1]))
+    rescale = power(shape, before - now)
+    weights = power(shape, held - spread(now, held.shape[1]))
     scratch.largest[head] = now
     scratch.total[head] = scratch.total[head] * rescale + by_lane(weights)
     added = weigh(shape, weights, values, scales)
     scratch.sums[head] = scratch.sums[head] * spread(rescale, shape.width) + added
+
+
+def _set(shape: Shape, scratch: Scratch, scored: Scored) -> None:
+    """The same for the first step of a block."""
+    head, held, values, scales = scored
+    like = scratch.largest.shape[1:]
+    largest = jnp.broadcast_to(jnp.maximum(jnp.max(held, axis=1, keepdims=True), FLOOR), like)
+    weights = power(shape, held - spread(largest, held.shape[1]))
+    scratch.largest[head] = largest
+    scratch.total[head] = by_lane(weights)
+    scratch.sums[head] = weigh(shape, weights, values, scales)
 
 
 def _take_apart(
@@ -274,7 +389,8 @@ def _seen(shape: Shape, position: Array, span: Span, start: Array, size: int) ->
     rows = shape.group * shape.blocks.q_rows
     index = lax.broadcasted_iota(jnp.int32, (rows, size), 1)
     cell = start + cells.place(shape, index, size)
-    _, token = divide(lax.broadcasted_iota(jnp.int32, (rows, size), 0), shape.blocks.q_rows)
+    word, _ = divide(lax.broadcasted_iota(jnp.int32, (rows, size), 0), shape.paired)
+    _, token = divide(word, shape.blocks.q_rows)
     seen = (cell <= position + token) & (cell < span.high)
     return seen if shape.window is None else seen & (cell > position + token - shape.window)
 
@@ -284,9 +400,9 @@ def sized(shape: Shape) -> Scratch:
     blocks, heads = shape.blocks, shape.kv_heads
     rows = shape.group * blocks.q_rows
     words = blocks.prefill_cells * heads // shape.packing
-    found = jnp.float32
+    size, found = int(jnp.dtype(shape.compute).itemsize), jnp.float32
     return Scratch(
-        queries=pltpu.VMEM((heads, rows, shape.width), shape.compute),
+        queries=pltpu.VMEM((heads, rows * size // 4, shape.width), jnp.uint32),
         words=pltpu.VMEM((shape.lanes // LANES, words, LANES), jnp.uint32),
         largest=pltpu.VMEM((heads, rows, LANES), found),
         total=pltpu.VMEM((heads, rows, LANES), found),

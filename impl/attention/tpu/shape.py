@@ -55,8 +55,8 @@ class Blocks:
     VMEM at a time. decode_cells: cells of one step of decoding, 16 or more, no more than a fetch
     has, and a multiple of 128 when multiplied with the KV heads. decode_steps: steps that are
     scheduled together, a multiple of 4. q_rows: query tokens of one block of a prefill, 16 or more.
-    prefill_cells: cells of one of its steps that need no mask, 128 or more, and no more than a
-    fetch has; see `Shape.edge_cells` for the others.
+    prefill_cells: most cells of one of its steps that need no mask, 128 or more, and no more
+    than a fetch has; see `prefill.whole_cells`, and `Shape.edge_cells` for the others.
     """
 
     kv_pages: int
@@ -215,6 +215,22 @@ class Shape:
     def compute(self) -> Any:
         """The dtype that the matrix unit is given."""
         return jnp.float32 if self.exact else jnp.bfloat16
+
+    @property
+    def paired(self) -> int:
+        """Query heads of one KV head that share a word of 32 bits: two fill it, or one does."""
+        fills = self.group % 2 == 0 and self.q_heads % 16 == 0
+        return 2 if self.q_dtype == jnp.bfloat16 and not self.exact and fills else 1
+
+    @property
+    def joined(self) -> Any:
+        """The dtype of queries and results in such words."""
+        return jnp.bfloat16 if self.paired == 2 else jnp.float32
+
+    @property
+    def strided(self) -> bool:
+        """Whether the words of a KV head can be stored with a stride where results are copied."""
+        return self.paired == 2 and self.width == LANES
 
     @property
     def packing(self) -> int:
