@@ -90,7 +90,7 @@ class Call(Protocol):
 class Masked(Protocol):
     """A step over cells of which some may be hidden."""
 
-    def __call__(self, *given: object, masked: bool) -> None:
+    def __call__(self, *given: object, masked: bool, opens: bool = False) -> None:
         """Take the step."""
         ...
 
@@ -275,9 +275,9 @@ def _unreset(*kept: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 def _only_masked(right: Masked) -> Masked:
     """Steps with only visible cells are left out."""
 
-    def wrong(*given: object, masked: bool) -> None:
+    def wrong(*given: object, masked: bool, opens: bool = False) -> None:
         if masked:
-            right(*given, masked=masked)
+            right(*given, masked=masked, opens=opens)
 
     return wrong
 
@@ -754,7 +754,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "running maximum not initialised", decode, "begin", _unreset("largest")
     ),
     "decoding keeps its sums": Mutant("sums not begun anew", decode, "begin", _unreset("sums")),
-    "a prefill keeps its total": Mutant("sums not begun anew", prefill, "begin", _unreset("total")),
+    "a prefill keeps its total": Mutant("sums not begun anew", prefill, "_set", _unreset("total")),
     "decoding is not rescaled": Mutant("no rescaling", decode, "power", _never_rescaled),
     "a prefill is not rescaled": Mutant("no rescaling", prefill, "power", _never_rescaled),
     "decoding leaves whole steps out": Mutant(

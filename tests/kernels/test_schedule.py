@@ -17,6 +17,7 @@ SIZES: Final = {
     "edge_cells": 128,
     "q_rows": 128,
     "head_turns": 2,
+    "loops_before": 3,
 }
 
 

@@ -8,12 +8,12 @@ from typing import Final
 
 import jax
 import jax.numpy as jnp
-from attrs import asdict
+from attrs import asdict, evolve
 from jax.typing import DTypeLike
 
 from conformance.kernels.compile.grid import Cell
 from impl.attention.tpu import blocks as planning
-from impl.attention.tpu import prefill, shape_of, writing
+from impl.attention.tpu import flow, prefill, shape_of, writing
 from impl.attention.tpu.shape import Shape
 
 UNTUNED: Final = (128, 32)
@@ -113,8 +113,24 @@ def _our_sizes(cell: Cell, _: Mapping[str, int], scratch: list[list[int]]) -> di
     explained = sorted(list(buffer.shape) for buffer in every)
     if explained != sorted(scratch):
         return None
-    turns = shape.kv_heads // prefill.heads_at_once(shape, shape.blocks.prefill_cells)
-    return asdict(shape.blocks) | {"edge_cells": shape.edge_cells, "head_turns": turns}
+    whole = prefill.whole_cells(shape)
+    few = evolve(shape, blocks=evolve(shape.blocks, q_rows=flow.FEW))
+    return asdict(shape.blocks) | {
+        "prefill_cells": whole,
+        "edge_cells": shape.edge_cells,
+        "head_turns": shape.kv_heads // prefill.heads_at_once(shape, whole),
+        "loops_before": _first_loops(shape) + _first_loops(few) + _step_loops(few),
+    }
+
+
+def _step_loops(shape: Shape) -> int:
+    """Loops over the steps of a prefill: long, short and masked ones, if there are long ones."""
+    return 3 if shape.edge_cells < prefill.whole_cells(shape) else 2
+
+
+def _first_loops(shape: Shape) -> int:
+    """Loops over heads in the first step of a prefill, which is in no loop over steps."""
+    return int(prefill.heads_at_once(shape, shape.edge_cells) < shape.kv_heads)
 
 
 ARGUMENTS: Final[Mapping[str, Callable[[Cell], dict[str, int]]]] = {"jax": _blocks_of_jax}

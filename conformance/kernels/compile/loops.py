@@ -68,17 +68,19 @@ def _ours(schedule: Schedule, sizes: Sizes) -> Counted:
     """`impl.attention.tpu`: decoding has loops of groups of steps and of single steps.
 
     There are two of each if pages of the next fetch are started beside them; those without the
-    starts are counted then. The last loops are those of a prefill, and before them those of a few
-    queries: long steps without a mask, then short ones, then short ones with a mask. Of a prefill
-    long steps are counted, since they take most cells.
+    starts are counted then. The last loops are those of a prefill: long steps without a mask, then
+    short ones, then short ones with a mask. Before them are those of a few queries, and those of
+    the first steps, of which the sizes have the number. Of a prefill long steps are counted, since
+    they take most cells.
     """
     outer = schedule.outer()
     parts = schedule.inside(outer[0]) if len(outer) == 1 else ()
     kinds = 3 if sizes["edge_cells"] < sizes["prefill_cells"] else 2
-    if len(parts) < 2 + 2 * kinds:
-        expected = f"at least {2 + 2 * kinds} expected"
+    behind = kinds + sizes["loops_before"]
+    if len(parts) < 2 + behind:
+        expected = f"at least {2 + behind} expected"
         return Counted(why=f"{len(parts)} inner loops with products, {expected}")
-    decoding, (prefill, *shorter) = parts[: -2 * kinds], parts[-kinds:]
+    decoding, (prefill, *shorter) = parts[:-behind], parts[-kinds:]
     most, single = (choose(loop.products for loop in decoding) for choose in (max, min))
     groups = min((loop for loop in decoding if loop.products == most), key=lambda loop: loop.cycles)
     steps = sizes["decode_steps"]

@@ -36,7 +36,7 @@ LEAST: Final = 256
 """Fewest cells of such a part: a matrix unit takes so many."""
 WAITING: Final = 2**17
 """Scores of the heads whose product with V waits while those of others are multiplied with K."""
-FLOOR: Final = float(jnp.finfo(jnp.float32).min)
+FLOOR: Final = -(2.0 - 2.0**-23) * 2.0**127
 """The largest score of a query that has seen nothing: with a finite one, no difference is NaN."""
 
 
@@ -65,9 +65,10 @@ class Scratch(NamedTuple):
 
 def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
     """Bring the queries of a new block together by KV head. block [q_rows, q_heads, width]."""
+    count = shape.group // shape.paired
     found = jnp.swapaxes(pltpu.bitcast(block.astype(shape.joined), jnp.uint32), 0, 1)
     for head in range(shape.kv_heads):
-        own = found[_words_of(shape, head)].reshape(-1, shape.width)
+        own = found[head * count : (head + 1) * count].reshape(-1, shape.width)
         if shape.joined != shape.compute:
             own = pltpu.bitcast(pltpu.bitcast(own, shape.joined).astype(shape.compute), jnp.uint32)
         scratch.queries[head] = own
@@ -101,35 +102,29 @@ def _words(shape: Shape, rows: Array) -> Array:
     return held.reshape(-1, shape.blocks.q_rows, shape.width)
 
 
-def _words_of(shape: Shape, head: int) -> slice:
-    """Which words of a token have the query heads of a KV head."""
-    count = shape.group // shape.paired
-    return slice(head * count, (head + 1) * count)
-
-
 def _mean(shape: Shape, scratch: Scratch, sinks: Any, head: int) -> Array:
     """The weighted mean of V for the queries of a KV head; 0 for those that see nothing."""
     total, sums, largest = scratch.total[head], scratch.sums[head], scratch.largest[head]
-    seen = largest > FLOOR
     if sinks is not None:
-        score = jnp.where(seen, largest, LOWEST)
+        score = jnp.where(largest > FLOOR, largest, LOWEST)
         total, sums = with_sink(shape, total, sums, score, sinks_of(shape, sinks, head))
     mean = sums * (_inverse(shape, jnp.sum(total, axis=1, keepdims=True)) * shape.v_scale)
-    return jnp.where(spread(seen, shape.width), mean, 0.0)
+    return jnp.where(spread(largest, shape.width) > FLOOR, mean, 0.0)
 
 
 def _inverse(shape: Shape, total: Array) -> Array:
     """1 / total, f32. Two steps of Newton's method bring an approximation to all of its bits."""
     if shape.exact:
         return 1.0 / total
-    found: Array = pl.reciprocal(total, approx=True)
+    rough: Any = pl.reciprocal
+    found: Array = rough(total, approx=True)
     for _ in range(2):
         found = found * (2.0 - total * found)
     return found
 
 
 def joined(parts: list[Array]) -> Array:
-    """Rows one after the other."""
+    """Arrays one after the other."""
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
@@ -140,7 +135,7 @@ def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
     rows = []
     for first in range(head * shape.group, (head + 1) * shape.group, shape.paired):
         own = [jnp.broadcast_to(sinks[first + at, :], like) for at in range(shape.paired)]
-        rows.append(own[0] if shape.paired == 1 else jnp.where(second == 0, *own))
+        rows.append(jnp.where(second == 0, own[0], own[-1]))
     return joined(rows)
 
 
@@ -261,9 +256,10 @@ def _of_all_heads(
 
 
 def whole_cells(shape: Shape) -> int:
-    """Cells of a step without a mask: two parts, so that the second fills the end of the first."""
+    """Cells of a step without a mask: two parts, if one can begin before the other is complete."""
     most = shape.blocks.prefill_cells
-    return min(most, 2 * _part_cells(shape, most))
+    parts = 2 if heads_at_once(shape, most) == shape.kv_heads else 1
+    return max(shape.edge_cells, min(most, parts * _part_cells(shape, most)))
 
 
 def _part_cells(shape: Shape, size: int) -> int:
