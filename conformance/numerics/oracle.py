@@ -499,9 +499,9 @@ def _apart(head: Head, moves: Drift) -> Floats:
 
 
 def _result_error(exact: Floats, bound: Floats, p: Precision, stored: Precision) -> Floats:
-    """Step 6: a division, or a reciprocal of two roundings and a product, and the cast."""
+    """Step 6: a division, or a reciprocal and a product, and the cast to the result."""
     cast = stored.step if stored.unit > p.unit else 0.0
-    relative = np.expm1(3 * p.step + cast)
+    relative = np.expm1(3 * p.step + cast + np.expm1(2 * cast) ** 2)
     # Where nothing is seen the answer is 0 and must be exactly that.
     flushed = np.where(bound > 0, p.tiny + stored.tiny, 0.0)
     with np.errstate(over="ignore"):

@@ -247,7 +247,8 @@ def bound(case: Case, options: Options, result: Any) -> Numbers:
             numerator += p * math.exp(x) * math.expm1(parts["in_mean"]) * abs(v)
             numerator += p * math.exp(x) * math.expm1(parts["in_sum"]) * abs(o)
         error = numerator / parts["remaining"] if parts["remaining"] > 0 else math.inf
-        rounded = math.expm1(3 * kappa + (kappa_out if u_out > u else 0.0))
+        narrowed = kappa_out if u_out > u else 0.0
+        rounded = math.expm1(3 * kappa + narrowed + math.expm1(2 * narrowed) ** 2)
         found.append(error + (error + abs(o)) * rounded + t + t_out)
     return found
 
@@ -423,7 +424,8 @@ def test_the_probable_bound_is_that_of_its_document(seed: int) -> None:
     deviations = math.sqrt(2 * math.log(2 * arrays[0].size / failure))
     u, t, kappa = rounding(options.accumulator)
     u_out, t_out, kappa_out = rounding(result)
-    relative = math.expm1(3 * kappa + (kappa_out if u_out > u else 0.0))
+    narrowed = kappa_out if u_out > u else 0.0
+    relative = math.expm1(3 * kappa + narrowed + math.expm1(2 * narrowed) ** 2)
     expected = np.zeros(arrays[0].shape)
     for case in cases(arrays, options):
         mean = moved(case, options, rescalings=0)["mean"]

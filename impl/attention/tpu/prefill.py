@@ -113,14 +113,12 @@ def _mean(shape: Shape, scratch: Scratch, sinks: Any, head: int) -> Array:
 
 
 def _inverse(shape: Shape, total: Array) -> Array:
-    """1 / total, f32. Two steps of Newton's method bring an approximation to all of its bits."""
+    """1 / total: for results of 16 bits an approximation and one step of Newton's method."""
     if shape.exact:
         return 1.0 / total
     rough: Any = pl.reciprocal
     found: Array = rough(total, approx=True)
-    for _ in range(2):
-        found = found * (2.0 - total * found)
-    return found
+    return found * (2.0 - total * found)
 
 
 def joined(parts: list[Array]) -> Array:
