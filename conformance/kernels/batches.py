@@ -7,6 +7,7 @@ is a key so similar to one query that the answer of a query that sees it is the 
 
 from collections.abc import Collection, Iterator
 from enum import Enum
+from itertools import combinations
 from typing import Any, Final, TypedDict
 
 import numpy as np
@@ -339,20 +340,28 @@ def named_pages(sizes: Sizes, table: Ints) -> Ints:
 def _put_extremes(sizes: Sizes, q: Floats, pool: Floats) -> None:
     """Make V as large and as small as it may be, and let scores be equal in places."""
     q[:, 0], pool[:, 1::4, 0::2] = 0.0, 0.0
-    if {*sizes.kinds} <= {*OF_WIDE_RANGE}:
+    if _has_wide_values(sizes):
         factors = np.resize(np.array([HUGE, 1 / HUGE], np.float32), pool.shape[3])
         pool[:, :, 1::2] *= factors
+
+
+def _has_wide_answers(sizes: Sizes) -> bool:
+    return sizes.kinds[0] in OF_WIDE_RANGE
+
+
+def _has_wide_values(sizes: Sizes) -> bool:
+    return {*sizes.kinds} <= {*OF_WIDE_RANGE}
 
 
 def _scales(sizes: Sizes, batch: Batch, dead: Bools, kept: set[tuple[int, int]]) -> Floats:
     """Scales of K and V of each cell: of both signs, of several magnitudes, and 0.
 
     Those of a needle are 1, and dead ones NaN. In a batch of extremes those of V are as large and
-    as small as HUGE, by KV heads.
+    as small as HUGE, by KV heads, unless V itself is.
     """
     draws, shape = np.random.default_rng((batch.seed, 3)), (*dead.shape, 2 * sizes.heads[1])
     factors = draws.choice(np.array(SCALES, np.float32), shape)
-    if batch.extreme and sizes.kinds[0] in OF_WIDE_RANGE:
+    if batch.extreme and _has_wide_answers(sizes) and not _has_wide_values(sizes):
         factors[..., 1::4] *= HUGE
         factors[..., 3::4] /= HUGE
     for place in kept:
@@ -485,8 +494,9 @@ def drawn(sizes: Sizes, *, units: Collection[int]) -> st.SearchStrategy[Batch]:
 
 
 def edges(units: Collection[int], most: int) -> list[int]:
-    """Numbers of some units each, the least and the most, and the numbers beside them."""
+    """Numbers of some units each, or of two together, the least and the most, and those beside."""
     near = {0, most, *(unit * times for unit in units for times in MULTIPLES)}
+    near |= {sum(both) for both in combinations(units, 2)}
     near |= {most // unit * unit for unit in units}
     every = {number + step for number in near for step in (-1, 0, 1)}
     return sorted(number for number in every if 0 <= number <= most)

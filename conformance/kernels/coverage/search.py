@@ -19,6 +19,8 @@ WORK: Final = 1_500_000
 """Scalar equations that are followed at most of drawn batches; a long row takes ten thousands."""
 CALL: Final = 10_000
 """What a call costs beside the cells that its queries see, in such cells."""
+BEHIND: Final = 8
+"""How far behind some whole units a length may end: few queries then reach over their edge."""
 COSTLY: Final = 5 * CALL
 """A batch that costs more is made shorter."""
 Follow = Callable[[Batch], Followed]
@@ -92,7 +94,7 @@ def _change(
 ) -> Lens:
     """One change of the lengths of some sequences."""
     row = draws.randrange(len(lens))
-    match draws.randrange(9):
+    match draws.randrange(10):
         case 0:
             draws.shuffle(lens)
         case 1:
@@ -110,6 +112,11 @@ def _change(
         case 7 if units:
             step = draws.choice(units) * draws.choice((-1, 1))
             lens[row] = lens[row][0], min(max(lens[row][1] + step, 0), cells[-1])
+        case 8 if units:
+            unit = draws.choice(units)
+            behind = unit * draws.randint(0, cells[-1] // unit) + draws.randint(-1, BEHIND)
+            few = draws.choice((lens[row][0], draws.randint(2, BEHIND)))
+            lens[row] = few, min(max(behind, 0), cells[-1])
         case _:
             lens[row:row] = [(0, _small(draws, cells))] * 2
     return lens

@@ -216,7 +216,6 @@ def _step(
     """
     part = _part_cells(shape, size)
     words = part * shape.kv_heads // shape.packing
-    add = _set if opens else _add
     for number in range(size // part):  # the next one can begin before one is complete
         start = index * size + number * part
         own = scratch._replace(words=scratch.words.at[:, pl.ds(number % 2 * words, words)])
@@ -224,6 +223,7 @@ def _step(
         seen = _seen(shape, position, span, start, part) if masked else None
         scales = partial(_scales, shape, kv, span, start, part, masked=masked)
         scored = partial(_scored, shape, own, part, seen, scales)
+        add = _set if opens and number == 0 else _add
         _of_all_heads(shape, part, scored, partial(add, shape, own))
 
 
