@@ -313,8 +313,9 @@ def test_settings_are_the_parameters_that_are_no_arrays(name: str) -> None:
     for subject in filter(None, (find(name), find_appending(name))):
         settings = set(subject.settings)
 
-        assert settings.isdisjoint({"q", "kv_pages", "kv_lens", "keys", "values", "sinks"})
-        assert set(subject.names.values()) - {"sinks"} <= settings
+        arrays = {"sinks", "scales"}
+        assert settings.isdisjoint({"q", "kv_pages", "kv_lens", "keys", "values", *arrays})
+        assert set(subject.names.values()) - arrays <= settings
         assert settings.intersection(TOLD) == subject.told
         assert subject.of_rows == (name == "tpu")
 

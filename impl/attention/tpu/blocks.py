@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from impl.attention import interface
 from impl.attention.tpu import buffers, decode, prefill
-from impl.attention.tpu.shape import LANES, SUBLANES, Blocks, Shape, ceil_div
+from impl.attention.tpu.shape import LANES, SUBLANES, Blocks, Shape, ceil_div, power_to
 from spec.vocabulary.errors import InvalidInput
 
 MIB: Final = 1 << 20
@@ -177,13 +177,13 @@ def _with_decode_cells(shape: Shape, decode_cells: int) -> Iterator[Blocks]:
             decode_cells=decode_cells,
             decode_steps=steps,
             q_rows=q_rows,
-            prefill_cells=min(cells, 1024, max(LANES, _power_to(scores // (shape.group * q_rows)))),
+            prefill_cells=min(cells, 1024, max(LANES, power_to(scores // (shape.group * q_rows)))),
         )
 
 
 def _fetches(shape: Shape) -> list[int]:
     """Cells of a fetch: with few KV heads it is long, so that its begin counts for little."""
-    longest = min(8192, max(2048, _power_to(FETCHED // shape.kv_heads)))
+    longest = min(8192, max(2048, power_to(FETCHED // shape.kv_heads)))
     return [longest >> power for power in range(longest.bit_length()) if longest >> power >= LANES]
 
 
@@ -230,14 +230,10 @@ def spills(shape: Shape) -> int:
 
 def _decode_cells(shape: Shape) -> int:
     """A power of two of cells whose rows fill whole registers."""
-    cells = max(16, min(MOST_DECODE_CELLS, _power_to(WORDS // shape.kv_heads)))
+    cells = max(16, min(MOST_DECODE_CELLS, power_to(WORDS // shape.kv_heads)))
     while cells * shape.kv_heads % LANES:
         cells *= 2
     return cells
-
-
-def _power_to(number: int) -> int:
-    return 1 << (max(1, number).bit_length() - 1)
 
 
 def _power_from(number: int) -> int:

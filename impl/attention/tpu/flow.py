@@ -622,7 +622,8 @@ class Flow:
         def _() -> None:
             self._wait_result(slot)
             held = self.buffers.results
-            prefill.result(shape, scratch, self.inputs.sinks, held.at[slot, pl.ds(0, size)])
+            found = prefill.result(shape, scratch, self.inputs.sinks)
+            held[slot, :size] = found.astype(held.dtype)
             first, count = self._rows_of(fetch)
             self._store(held, slot, first, count, self.buffers.results_gone, most=size)
             self.buffers.stored[slot] = count

@@ -26,7 +26,7 @@ from impl.attention.tpu.decode import (
     weigh,
     with_sink,
 )
-from impl.attention.tpu.shape import LANES, Shape
+from impl.attention.tpu.shape import LANES, Shape, power_to
 
 OVERLAPPED: Final = 2**21
 """Scores of the heads that are taken together: fewer leave units idle, and more make long code."""
@@ -74,26 +74,14 @@ def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
         scratch.queries[head] = own
 
 
-def result(shape: Shape, scratch: Scratch, sinks: Any, out: Any) -> None:
-    """Store the result of a block. sinks f32[q_heads, 128], or None.
-
-    out [q_rows, q_heads, width]: its words of registers that it fills are stored with a stride, at
-    once; others are brought into order in registers.
-    """
+def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
+    """The result of a block: [q_rows, q_heads, width]. sinks f32[q_heads, 128], or None."""
     heads, rows = shape.kv_heads, shape.blocks.q_rows
     parts = [_words(shape, _mean(shape, scratch, sinks, head)) for head in range(heads)]
     missing = shape.q_heads - heads * shape.group
     if missing:
         parts.append(jnp.zeros((missing // shape.paired, rows, shape.width), jnp.uint32))
-    words = joined(parts)
-    if shape.strided:
-        stride = words.shape[0]
-        held = out.bitcast(jnp.uint32).reshape(rows * stride, shape.width)
-        for word in range(stride):
-            held[pl.ds(word, rows, stride=stride), :] = words[word]
-    else:
-        found = pltpu.bitcast(jnp.swapaxes(words, 0, 1), shape.joined)
-        out[...] = found.astype(out.dtype)
+    return pltpu.bitcast(jnp.swapaxes(joined(parts), 0, 1), shape.joined)
 
 
 def _words(shape: Shape, rows: Array) -> Array:
@@ -262,7 +250,7 @@ def whole_cells(shape: Shape) -> int:
 
 def _part_cells(shape: Shape, size: int) -> int:
     """Cells of a part of a step of so many cells."""
-    return min(size, max(LEAST, PART // (shape.group * shape.blocks.q_rows)))
+    return min(size, max(LEAST, power_to(PART // (shape.group * shape.blocks.q_rows))))
 
 
 def heads_at_once(shape: Shape, size: int) -> int:

@@ -19,6 +19,11 @@ def ceil_div(number: int, size: int) -> int:
     return -(-number // size)
 
 
+def power_to(number: int) -> int:
+    """The largest power of two that is at most this number, and 1 for less."""
+    return 1 << (max(1, number).bit_length() - 1)
+
+
 TILES: Final = {1: 32, 2: 8, 4: 8}
 """Rows of a tile in main memory, by the bytes of a number."""
 
@@ -226,11 +231,6 @@ class Shape:
     def joined(self) -> Any:
         """The dtype of queries and results in such words."""
         return jnp.bfloat16 if self.paired == 2 else jnp.float32
-
-    @property
-    def strided(self) -> bool:
-        """Whether the words of a KV head can be stored with a stride where results are copied."""
-        return self.paired == 2 and self.width == LANES
 
     @property
     def packing(self) -> int:
