@@ -35,8 +35,8 @@ def _named(plan: str, sizes: Sizes) -> Own:
 
     small: two groups of steps in a fetch, so that each loop may go on. short fetches: a prompt may
     fill several. long fetches: twice the small ones. long steps: those of a prefill that need no
-    mask are as long as a small fetch. one page: of each fetch, for as many queries
-    as a block has. two cores: a chip whose devices have two. usual: the sizes that are planned.
+    mask are half as long as a small fetch. one page: of each fetch, for as many queries as a block
+    has. two cores: a chip whose devices have two. usual: the sizes that are planned.
     widening: those of a chip whose matrix unit multiplies no 8-bit numbers, so that they are
     widened, and -0 is kept.
     """
@@ -52,7 +52,7 @@ def _named(plan: str, sizes: Sizes) -> Own:
         decode_cells=fewest,
         decode_steps=4,
         q_rows=256 if plan == "one page" else 16,
-        prefill_cells=fetch if plan == "long steps" else 128,
+        prefill_cells=fetch // 2 if plan == "long steps" else 128,
     )
     return {"blocks": small, "chip": "v5p"} if plan == "two cores" else {"blocks": small}
 

@@ -125,6 +125,13 @@ REASONS: Final = (
         ),
         scope="scales",
     ),
+    Reason(
+        "two short steps of a prefill are a long one",
+        r"absorb < _prefill",
+        "several pass",
+        lambda shape, _power: shape.blocks.prefill_cells <= 2 * shape.edge_cells,
+        scope="shorter",
+    ),
     Reason("groups of steps begin if there is one", r"groups", "no pass"),
     Reason("there are two cores at most", r"_first < run", "several passes"),
     Reason(
