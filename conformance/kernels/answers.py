@@ -94,7 +94,9 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
     )
     given = _in_float64(sizes, arrays, named)
     result, weights = _formats(sizes.kinds)
-    answer, certain = oracle.answer_and_bound(*given, **asked, result=result, weights=weights)
+    answer, certain = oracle.bounded(
+        oracle.certain_error, *given, **asked, result=result, weights=weights
+    )
     step = (by != 1.0) * float(np.finfo(np.float32).eps)  # of v_scale, and of the folded scale
 
     def grown(error: Floats) -> Floats:

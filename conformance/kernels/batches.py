@@ -345,11 +345,8 @@ def _put_extremes(sizes: Sizes, q: Floats, pool: Floats) -> None:
         pool[:, :, 1::2] *= factors
 
 
-def _has_wide_answers(sizes: Sizes) -> bool:
-    return sizes.kinds[0] in OF_WIDE_RANGE
-
-
 def _has_wide_values(sizes: Sizes) -> bool:
+    """Whether V may be as large as HUGE, in the pool and in an answer."""
     return {*sizes.kinds} <= {*OF_WIDE_RANGE}
 
 
@@ -361,7 +358,7 @@ def _scales(sizes: Sizes, batch: Batch, dead: Bools, kept: set[tuple[int, int]])
     """
     draws, shape = np.random.default_rng((batch.seed, 3)), (*dead.shape, 2 * sizes.heads[1])
     factors = draws.choice(np.array(SCALES, np.float32), shape)
-    if batch.extreme and _has_wide_answers(sizes) and not _has_wide_values(sizes):
+    if batch.extreme and sizes.kinds[0] in OF_WIDE_RANGE and not _has_wide_values(sizes):
         factors[..., 1::4] *= HUGE
         factors[..., 3::4] /= HUGE
     for place in kept:

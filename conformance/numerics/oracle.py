@@ -176,7 +176,8 @@ def error_bound(
     as where the result may overflow; 0 where the answer is exactly 0. Raises InvalidInput like the
     oracle, and for block_cells below 1.
     """
-    return answer_and_bound(
+    return bounded(
+        certain_error,
         *(q, kv_pages, kv_lens, page_indices, cu_q_lens, num_seqs),
         scale=scale,
         soft_cap=soft_cap,
@@ -190,34 +191,6 @@ def error_bound(
     )[1]
 
 
-def answer_and_bound(
-    *arrays: ArrayLike,
-    scale: float = 1.0,
-    soft_cap: float | None = None,
-    sliding_window: int | None = None,
-    sinks: ArrayLike | None = None,
-    scales: ArrayLike | None = None,
-    block_cells: int = 1,
-    accumulator: DTypeLike = np.float32,
-    weights: DTypeLike | None = None,
-    result: DTypeLike | None = None,
-) -> tuple[Floats, Floats]:
-    """What `ragged_paged_attention` and `error_bound` return, in less time than both take."""
-    return bounded(
-        certain_error,
-        *arrays,
-        scale=scale,
-        soft_cap=soft_cap,
-        sliding_window=sliding_window,
-        sinks=sinks,
-        scales=scales,
-        block_cells=block_cells,
-        accumulator=accumulator,
-        weights=weights,
-        result=result,
-    )
-
-
 def bounded(
     mean_error: Callable[[Head], Floats],
     /,
@@ -227,8 +200,8 @@ def bounded(
     sliding_window: int | None,
     sinks: ArrayLike | None,
     scales: ArrayLike | None,
-    block_cells: int,
-    accumulator: DTypeLike,
+    block_cells: int = 1,
+    accumulator: DTypeLike = np.float32,
     weights: DTypeLike | None,
     result: DTypeLike | None,
     tokens: Collection[int] | None = None,
@@ -501,7 +474,7 @@ def _apart(head: Head, moves: Drift) -> Floats:
 def _result_error(exact: Floats, bound: Floats, p: Precision, stored: Precision) -> Floats:
     """Step 6: a division, or a reciprocal and a product, and the cast to the result."""
     cast = stored.step if stored.unit > p.unit else 0.0
-    relative = np.expm1(3 * p.step + cast + np.expm1(2 * cast) ** 2)
+    relative = np.expm1(3 * p.step + cast + np.expm1(cast) ** 2)
     # Where nothing is seen the answer is 0 and must be exactly that.
     flushed = np.where(bound > 0, p.tiny + stored.tiny, 0.0)
     with np.errstate(over="ignore"):

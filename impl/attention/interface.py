@@ -1,12 +1,12 @@
 """Checks of the arguments of ragged paged attention, shared by every implementation."""
 
-from math import gcd
 from typing import Final
 
 from attrs import frozen
 from jax import Array
 
 from impl.cache import rows
+from impl.cache import scales as of_scales
 from spec.vocabulary.errors import InvalidInput
 
 OF_ROWS: Final = "impl.cache.rows makes such a pool."
@@ -55,27 +55,13 @@ def check_scales(scales: Array | None, kv_pages: Array, pool: Pool, *, part: int
     """
     if scales is None:
         return
-    heads, of_rows = pool.kv_heads, kv_pages.ndim == 3
-    if of_rows:
-        _check_filled(pool.page_size, heads, part)
-    blocks = pool.page_size * heads // rows.LANES
-    wanted = (blocks, 2, rows.LANES) if of_rows else (pool.page_size, 2 * heads)
-    allowed, remedy = (pool.pages, *wanted), "impl.cache.scales makes such an array."
+    of_rows = kv_pages.ndim == 3
+    allowed = of_scales.shape(pool.pages, pool.page_size, pool.kv_heads, of_rows=of_rows, part=part)
+    remedy = "impl.cache.scales makes such an array."
     require("scales", scales.shape, f"{allowed}", holds=scales.shape == allowed, remedy=remedy)
     seen = str(scales.dtype)
     remedy = "Cast them: scales.astype(jnp.float32)."
     require("scales", seen, "float32", holds=seen == "float32", remedy=remedy)
-
-
-def _check_filled(page_size: int, heads: int, part: int) -> None:
-    """Raises InvalidInput unless the rows of a part of a page fill registers of scales."""
-    run = rows.LANES // gcd(rows.LANES, part * heads)
-    allowed = f"with scales, pages that fill {rows.LANES} rows, with {heads} in a cell"
-    remedy = (
-        f"Give pages out in aligned runs of {run}, and name a run as one page:"
-        f" page_size={page_size * run}."
-    )
-    require("page_size", page_size, allowed, holds=run == 1, remedy=remedy)
 
 
 def require(name: str, seen: object, allowed: str, *, holds: bool, remedy: str) -> None:

@@ -8,7 +8,7 @@ they stand in a register as the scores of these rows do. Pages are copied by
 `impl.cache.paged.copy_page`, and reset by `zero`, as those of the pool are.
 """
 
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 import jax.numpy as jnp
@@ -24,20 +24,30 @@ KINDS: Final = 2
 
 
 def empty(pages: int, page_size: int, kv_heads: int, *, of_rows: bool) -> Float32[Array, "P ..."]:
-    """Scales of 0, as the cells of an empty pool are. of_rows: beside a pool of `impl.cache.rows`.
+    """Scales of 0, as the cells of an empty pool are. Raises InvalidInput as `shape` does."""
+    return jnp.zeros(shape(pages, page_size, kv_heads, of_rows=of_rows), jnp.float32)
 
-    Raises InvalidInput unless the rows of a page then fill registers.
+
+def shape(
+    pages: int, page_size: int, kv_heads: int, *, of_rows: bool, part: int | None = None
+) -> tuple[int, ...]:
+    """The shape of the scales of a pool. of_rows: of one of `impl.cache.rows`.
+
+    part: the cells of a page that are taken together, a divisor of its size; by default all. Raises
+    InvalidInput unless the rows of a part then fill registers.
     """
     if not of_rows:
-        return jnp.zeros((pages, page_size, KINDS * kv_heads), jnp.float32)
-    if page_size * kv_heads % LANES:
+        return pages, page_size, KINDS * kv_heads
+    run = LANES // gcd(LANES, (part or page_size) * kv_heads)
+    if run > 1:
         raise InvalidInput(
             "page_size",
             seen=page_size,
-            allowed=f"a multiple of {LANES} when multiplied with {kv_heads} KV heads",
-            remedy="Give pages out in aligned runs, and name a run as one page.",
+            allowed=f"with scales, pages that fill {LANES} rows, with {kv_heads} in a cell",
+            remedy=f"Give pages out in aligned runs of {run}, and name a run as one page:"
+            f" page_size={page_size * run}.",
         )
-    return jnp.zeros((pages, page_size * kv_heads // LANES, KINDS, LANES), jnp.float32)
+    return pages, page_size * kv_heads // LANES, KINDS, LANES
 
 
 def of(scales: Float32[Array, "P page_size KV"]) -> Float32[Array, "P R 2 128"]:

@@ -112,6 +112,8 @@ def test_new_cells_are_read_with_the_scales_in_their_places() -> None:
 
     again = reference.ragged_paged_attention(q, after, *arrays, scale=0.1, scales=factors)
     assert np.array_equal(found, again)
+    plain = reference.ragged_paged_attention(q, after, *arrays, scale=0.1)
+    assert np.abs(found - plain).max() > 0.1
 
 
 def wrong() -> dict[str, tuple[int, tuple[int, int], Any]]:

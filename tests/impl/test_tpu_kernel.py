@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from attrs import evolve, frozen
 from deep import deep_after
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from conformance.kernels.compile.known_kernels import shaped
@@ -233,6 +234,41 @@ def test_the_kernel_is_attention(case: Case, interpreted: pltpu.InterpretParams)
     first = case is next(iter(CASES.values()))  # jitted is quicker, and one must not be
 
     assert difference(case, interpreted, jitted=not first) <= 1.0
+
+
+def test_an_approximate_reciprocal_has_the_bits_of_a_result(
+    interpreted: pltpu.InterpretParams,
+) -> None:
+    """The assumption of docs/attention.md, in the interpreter: one rounding to bfloat16."""
+
+    def kernel(total: Any, out: Any) -> None:
+        rough: Any = pl.reciprocal
+        out[...] = rough(total[...], approx=True)
+
+    totals = np.random.default_rng(0).uniform(1.0, 4096.0, (512, 128)).astype(np.float32)
+    found = pl.pallas_call(kernel, out_shape=jax.typeof(jnp.asarray(totals)), interpret=interpreted)
+    error = np.abs(totals.astype(np.float64) * np.asarray(found(totals), np.float64) - 1.0).max()
+
+    unit = 2.0**-8
+    assert unit / 4 < error <= unit / (1 - unit)
+
+
+@pytest.mark.parametrize("part", ["K", "V"])
+def test_a_nan_in_a_live_cell_comes_out(part: str, interpreted: pltpu.InterpretParams) -> None:
+    """Each query that sees it has NaN for an answer, in decoding and in a prefill, and no other."""
+    case = Case(lens=((1, 37), (20, 30), (2, 2)))
+    q, pool, lens, table, starts, count = case.arrays()
+    for row, position in ((0, 3), (1, 20), (2, 0)):  # the last is all that its first query sees
+        place = table[row, position // 16], position % 16
+        pool = pool.at[*place, 0 if part == "K" else 1].set(np.nan)  # of the first KV head
+    arrays = as_rows((q, pool, lens, table, starts, count))
+    own: Any = {"page_size": 16, "scale": 0.09, "blocks": SMALL, "interpret": interpreted}
+
+    out = np.isnan(np.asarray(ragged_paged_attention(*arrays, **own), np.float32))
+
+    seeing = np.array([True, *[False] * 10, *[True] * 12, *[False] * 3])
+    assert out[seeing][:, :4].all()
+    assert not out[~seeing].any() or part == "V"  # V of a hidden cell is weighed with 0
 
 
 def test_a_negative_zero_loses_its_sign_and_nothing_else_changes() -> None:

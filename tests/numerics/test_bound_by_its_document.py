@@ -248,7 +248,7 @@ def bound(case: Case, options: Options, result: Any) -> Numbers:
             numerator += p * math.exp(x) * math.expm1(parts["in_sum"]) * abs(o)
         error = numerator / parts["remaining"] if parts["remaining"] > 0 else math.inf
         narrowed = kappa_out if u_out > u else 0.0
-        rounded = math.expm1(3 * kappa + narrowed + math.expm1(2 * narrowed) ** 2)
+        rounded = math.expm1(3 * kappa + narrowed + math.expm1(narrowed) ** 2)
         found.append(error + (error + abs(o)) * rounded + t + t_out)
     return found
 
@@ -425,7 +425,7 @@ def test_the_probable_bound_is_that_of_its_document(seed: int) -> None:
     u, t, kappa = rounding(options.accumulator)
     u_out, t_out, kappa_out = rounding(result)
     narrowed = kappa_out if u_out > u else 0.0
-    relative = math.expm1(3 * kappa + narrowed + math.expm1(2 * narrowed) ** 2)
+    relative = math.expm1(3 * kappa + narrowed + math.expm1(narrowed) ** 2)
     expected = np.zeros(arrays[0].shape)
     for case in cases(arrays, options):
         mean = moved(case, options, rescalings=0)["mean"]

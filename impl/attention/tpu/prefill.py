@@ -81,7 +81,7 @@ def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
     missing = shape.q_heads - heads * shape.group
     if missing:
         parts.append(jnp.zeros((missing // shape.paired, rows, shape.width), jnp.uint32))
-    return pltpu.bitcast(jnp.swapaxes(joined(parts), 0, 1), shape.joined)
+    return pltpu.bitcast(jnp.swapaxes(jnp.concatenate(parts), 0, 1), shape.joined)
 
 
 def _words(shape: Shape, rows: Array) -> Array:
@@ -96,8 +96,9 @@ def _mean(shape: Shape, scratch: Scratch, sinks: Any, head: int) -> Array:
     if sinks is not None:
         score = jnp.where(largest > FLOOR, largest, LOWEST)
         total, sums = with_sink(shape, total, sums, score, sinks_of(shape, sinks, head))
-    mean = sums * (_inverse(shape, jnp.sum(total, axis=1, keepdims=True)) * shape.v_scale)
-    return jnp.where(spread(largest, shape.width) > FLOOR, mean, 0.0)
+    # Exactly 0 means that nothing was seen; NaN in a live cell must come out, whatever its maximum.
+    total = jnp.sum(total, axis=1, keepdims=True)
+    return jnp.where(total == 0.0, 0.0, sums * (_inverse(shape, total) * shape.v_scale))
 
 
 def _inverse(shape: Shape, total: Array) -> Array:
@@ -109,11 +110,6 @@ def _inverse(shape: Shape, total: Array) -> Array:
     return found * (2.0 - total * found)
 
 
-def joined(parts: list[Array]) -> Array:
-    """Arrays one after the other."""
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
-
-
 def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
     """The sink of each row of a KV head: f32 [rows, 128]."""
     like = (shape.blocks.q_rows * shape.paired, LANES)
@@ -122,7 +118,7 @@ def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
     for first in range(head * shape.group, (head + 1) * shape.group, shape.paired):
         own = [jnp.broadcast_to(sinks[first + at, :], like) for at in range(shape.paired)]
         rows.append(jnp.where(second == 0, own[0], own[-1]))
-    return joined(rows)
+    return jnp.concatenate(rows)
 
 
 def open_with(
