@@ -1,4 +1,4 @@
-"""A second lowering of our kernel for TPUs, which shares no code with that of the grid.
+"""A second lowering of our kernel for TPUs: of the grid's it has the environment alone.
 
 The whole state is one argument, the last one, and it is donated by name; the pool is an entry of a
 dictionary, and the call is a closure without a mesh. Each point is one of the shapes that people
