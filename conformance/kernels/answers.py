@@ -14,7 +14,7 @@ from conformance.kernels.batches import Arrays, Ints, Sizes, named_pages
 from conformance.numerics import oracle, probabilistic_bound
 
 Floats = oracle.Floats
-NEAREST: Final = 4
+NEAREST: Final = 2
 """Tokens of which the probabilistic bound is computed."""
 TOLERANCE: Final = 0.15
 """The tolerance of public tests of ragged paged attention, relative and absolute."""

@@ -26,6 +26,8 @@ CONTROL: Final = "conformance.kernels.interpret"
 POLL_SECONDS: Final = 0.05
 ALONE: Final = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Each process has one core. Threads of NumPy would wait for each other, and take time for it."""
+KEPT: Final = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31)}
+"""glibc keeps memory that is freed: otherwise the pages of large arrays are new ones each time."""
 STALL_SECONDS: Final = 120.0
 """A kernel that has answered before hangs if it takes longer for a batch."""
 
@@ -220,7 +222,7 @@ def make_all(
 
 def _start(tried: Tried, path: Path) -> _Process:
     job = evolve(tried.job, results=str(path))
-    quiet = dict(os.environ) | {"JAX_PLATFORMS": "cpu"} | ALONE
+    quiet = dict(os.environ) | {"JAX_PLATFORMS": "cpu"} | ALONE | KEPT
     with path.with_name(f"{path.name}.err").open("wb") as errors:
         text = json.dumps(asdict(job))
         handle = processes.start(WORKER, text, output=DEVNULL, errors=errors, environment=quiet)

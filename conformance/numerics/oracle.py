@@ -17,6 +17,8 @@ from spec.vocabulary.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 
+PART = 256
+"""Cells that are worked on at a time."""
 ELEMENTARY = 8
 """The relative error of exp and tanh, in unit roundoffs: four units in the last place.
 
@@ -74,15 +76,17 @@ class Steps(NamedTuple):
 class Head(NamedTuple):
     """One query and one head with the symbols of docs/attention.md.
 
-    scores s [n], values v [n, head_dim], sizes |v|, magnitudes |scale| |q|.|k| [n]; raw and delta
-    [n], the errors of a score before the soft cap and after it. stored: the largest magnitudes of V
-    before it is scaled, b [head_dim]; 0 without scales. A sink is the last of the n cells.
+    scores s [n], values v [n, head_dim], sizes |v|, largest: the largest of these, [head_dim];
+    magnitudes |scale| |q|.|k| [n]; raw and delta [n], the errors of a score before the soft cap and
+    after it. stored: the largest magnitudes of V before it is scaled, b [head_dim]; 0 without
+    scales. A sink is the last of the n cells.
     """
 
     scores: Floats
     values: Floats
     stored: Floats
     sizes: Floats
+    largest: Floats
     magnitudes: Floats
     raw: Floats
     delta: Floats
@@ -226,15 +230,8 @@ def bounded(
         blocks = -(-query.kv_len // block_cells)
         additions = min(block_cells, query.cells.shape[2]) - 1 + blocks
         steps = Steps(blocks, additions, precision, narrow, scalings)
-        for index, q_head in enumerate(query.q):
-            keys, values, key_sizes, sizes = _head(query, index)
-            scores = _scores(keys @ q_head, scale, soft_cap)
-            magnitudes = abs(scale) * (key_sizes @ np.abs(q_head))
-            by, before = _scaling(query, index)
-            raw = _score_error(magnitudes, by, len(q_head), scale, steps)
-            delta = raw if soft_cap is None else _capped_error(raw, scores, soft_cap, precision)
-            head = Head(scores, values, before, sizes, magnitudes, raw, delta, soft_cap, steps)
-            head = _with_sink(head, float(extra[index]))
+        for index, one in enumerate(_heads(query, scale, soft_cap, steps)):
+            head = _with_sink(one, float(extra[index]))
             bound[query.row, index] = mean_error(head)
             exact[query.row, index] = _softmax(head.scores) @ head.values
     stored = _precision(np.asarray(arrays[0]).dtype if result is None else result)
@@ -337,18 +334,8 @@ def _page(table: NDArray[Any], sequence: int, entry: int, pages: int) -> int:
 
 def _head(query: _Query, head: int) -> Floats:
     """K, V, |K| and |V| of a query head, [4, n, head_dim]."""
-    return np.asarray(query.cells[:, _kv_head(query, head)])
-
-
-def _scaling(query: _Query, head: int) -> tuple[Floats, Floats]:
-    """|sigma| [n] and b [head_dim]; 0 without scales."""
-    own = _kv_head(query, head)
-    return query.scales[own, :, 0], query.stored[own].max(axis=0)
-
-
-def _kv_head(query: _Query, head: int) -> int:
-    group: int = len(query.q) // query.cells.shape[1]
-    return head // group
+    group = len(query.q) // query.cells.shape[1]
+    return np.asarray(query.cells[:, head // group])
 
 
 def _sinks(sinks: ArrayLike | None, heads: int) -> Floats:
@@ -361,6 +348,25 @@ def _sinks(sinks: ArrayLike | None, heads: int) -> Floats:
             "sinks", seen=found.shape, allowed=f"({heads},)", remedy="Give one for each query head."
         )
     return found
+
+
+def _heads(query: _Query, scale: float, soft_cap: float | None, steps: Steps) -> Iterator[Head]:
+    """Each query head; K of a KV head is read once for all of its group."""
+    kv_heads = query.cells.shape[1]
+    for own, asked in enumerate(query.q.reshape(kv_heads, -1, query.q.shape[1])):
+        keys, values, key_sizes, sizes = query.cells[:, own]
+        products, lengths = asked @ keys.T, np.abs(asked) @ key_sizes.T
+        by, stored = query.scales[own, :, 0], query.stored[own].max(axis=0)
+        largest = sizes.max(axis=0)
+        for product, length in zip(products, lengths, strict=True):
+            scores, magnitudes = _scores(product, scale, soft_cap), abs(scale) * length
+            raw = _score_error(magnitudes, by, len(largest), scale, steps)
+            delta = raw
+            if soft_cap is not None:
+                delta = _capped_error(raw, scores, soft_cap, steps.precision)
+            yield Head(
+                scores, values, stored, sizes, largest, magnitudes, raw, delta, soft_cap, steps
+            )
 
 
 def _with_sink(head: Head, sink: float) -> Head:
@@ -447,7 +453,7 @@ def drift(head: Head, *, rescalings: int) -> Drift:
     common = head.delta + np.expm1(3 * p.step) * gaps + (rescalings + 1) * p.elementary
     in_sum = (additions + rescalings) * p.step
     lost = 4 * (len(scores) + blocks) * p.tiny
-    flushed = lost * (1 + head.sizes.max(axis=0) + head.stored + np.abs(mean))
+    flushed = lost * (1 + head.largest + head.stored + np.abs(mean))
     with np.errstate(over="ignore", invalid="ignore"):
         remaining = float(1 - shares @ np.expm1(common + in_sum) - lost)
     in_mean = in_sum + (1 + scalings) * p.step + narrow
@@ -458,17 +464,18 @@ def certain_error(head: Head) -> Floats:
     """Step 5: the error [head_dim] of the quotient, infinite if the sum may vanish."""
     moves = drift(head, rescalings=head.steps.blocks - 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        moved = (moves.shares * np.expm1(moves.common)) @ _apart(head, moves)
+        moved = _distance(moves.shares * np.expm1(moves.common), head.values, moves.mean)
         inflated = moves.shares * np.exp(moves.common)
         rounded = np.expm1(moves.in_mean) * (inflated @ head.sizes)
         rounded += np.expm1(moves.in_sum) * inflated.sum() * np.abs(moves.mean)
         return moves.quotient(moved + rounded)
 
 
-def _apart(head: Head, moves: Drift) -> Floats:
-    """|v - o| [n, head_dim], in one array, since a new one takes longer than its numbers."""
-    apart = head.values - moves.mean
-    return np.asarray(np.abs(apart, out=apart))
+def _distance(weights: Floats, values: Floats, mean: Floats) -> Floats:
+    """The sum of w |v - o|, [head_dim]; part by part, since more would leave the cache."""
+    parts = (slice(start, start + PART) for start in range(0, len(weights), PART))
+    each = (weights[part] @ np.abs(values[part] - mean) for part in parts)
+    return sum(each, start=np.zeros_like(mean))
 
 
 def _result_error(exact: Floats, bound: Floats, p: Precision, stored: Precision) -> Floats:
