@@ -744,7 +744,7 @@ SIZES: Final = (
         tokens=60,
         options={"scale": 0.1, "k_scale": 0.2, "v_scale": -0.5},
         scales=True,
-        plans=("long steps", "widening"),
+        plans=("long steps",),
         append=True,
     ),
     Sizes(

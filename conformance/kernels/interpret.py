@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -146,11 +146,13 @@ def cores(
     arrays: Arrays,
     *,
     own: Own,
+    mode: Mode,
     new: Mapping[str, Numbers] = NOTHING,
 ) -> int:
     """The number of cores of its Pallas kernel; 0 if there is none, or it cannot be traced."""
     try:
-        return traced.cores(program(subject, sizes, arrays, own=own, new=new), most=CORES)
+        found = program(subject, sizes, arrays, own=own, new=new, mode=mode)
+        return traced.cores(found, most=CORES)
     except Exception:  # a function of arrays that are not jax's, or one that refuses them
         return 0
 
@@ -162,20 +164,29 @@ def program(
     *,
     own: Own,
     new: Mapping[str, Numbers] = NOTHING,
+    mode: Mode | None = None,
 ) -> object:
     """The traced program of the kernel at these shapes. Passes its exceptions on.
 
-    Its arguments are the arrays, and then the new cells in the order of their names.
+    Its arguments are the arrays, and then the new cells and those that are optional, in the order
+    of their names. mode: of its interpretation, whose trace then serves, if the kernel is compiled
+    by itself; it checks promises.
     """
+    given, more = _given(subject, sizes, arrays), told(sizes, own)
+    named = {name: jnp.asarray(cells) for name, cells in new.items()} | _optional(subject, arrays)
+
+    def call(asked: Subject, given: list[jax.Array], named: Mapping[str, jax.Array]) -> object:
+        operands = {name: held for name, held in named.items() if name in new}
+        optional = {name: held for name, held in named.items() if name not in new}
+        return asked.call(*given, options=sizes.options, optional=optional, **more, **operands)
+
+    if mode is not None and subject.uncompiled is not None:
+        traces = evolve(subject, function=getattr(subject.function, "trace"))  # noqa: B009 - of jit
+        with promises.checked(), pltpu.force_tpu_interpret_mode(parameters(mode)):
+            found: Any = call(traces, given, named)
+        return found.jaxpr
     plain = evolve(subject, function=subject.uncompiled or subject.function)
-
-    def call(given: list[jax.Array], operands: Mapping[str, jax.Array]) -> object:
-        more = {**told(sizes, own), **operands}
-        return plain.call(*given, options=sizes.options, optional=optional, **more)
-
-    optional = _optional(subject, arrays)
-    operands = {name: jnp.asarray(cells) for name, cells in new.items()}
-    return jax.make_jaxpr(call)(_given(subject, sizes, arrays), operands)
+    return jax.make_jaxpr(partial(call, plain))(given, named)
 
 
 def told(sizes: Sizes, own: Own) -> Own:

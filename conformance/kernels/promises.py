@@ -12,7 +12,7 @@ from typing import Final
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.experimental import pallas as pl
 
 BROKEN: Final = "is no multiple of"
@@ -36,9 +36,12 @@ def _checked(right: Promise) -> Promise:
     def multiple_of(x: Array, values: int | Sequence[int]) -> Array:
         promised = right(x, values)
         divisor = values if isinstance(values, int) else lcm(*values)
-        rest = promised % divisor if divisor < 2**31 else promised  # of more, 0 is a multiple
+        rest = promised  # 0 is the only multiple of more than it can hold
+        if divisor < 2**31:
+            rest = lax.rem(promised, lax.full_like(promised, divisor))
+        broken = lax.ne(rest, lax.full_like(rest, 0))
 
-        @pl.when(jnp.any(rest != 0))
+        @pl.when(jnp.any(broken) if broken.ndim else broken)
         def _() -> None:
             jax.debug.print(f"{{}} {BROKEN} {divisor}", promised)
 

@@ -336,7 +336,12 @@ class Trial:
             self.tell(Lined(lines=one.to_json()))
         try:
             traced = interpret.program(
-                self.subject, case.sizes, case.given, own=self.own, new=case.new
+                self.subject,
+                case.sizes,
+                case.given,
+                own=self.own,
+                new=case.new,
+                mode=interpret.Mode(self.job.mode),
             )
         except Exception as error:  # of a function that jax cannot trace as a whole
             self._tell_unfollowed(f"it cannot be traced: {type(error).__name__}")
@@ -387,13 +392,15 @@ class Trial:
     def follow(self, batch: Batch) -> "Followed":
         """What the kernel does with this batch, by its integers alone. Raises Unknown."""
         assert self.flow is not None
-        sizes, job, new = self.job.shape, self.job, []
+        sizes, job = self.job.shape, self.job
+        named: list[Any] = [None] * (sizes.sinks + sizes.scales)
         steers, destinations = integers(sizes, batch), None
         if job.append:
             steers, destinations = appending.steered(sizes, batch, destinations=job.destinations)
-            new = [destinations] * (destinations is not None) + [None] * len(NEW_CELLS)
+            named += [None] * len(NEW_CELLS)
+            named = [destinations] * (destinations is not None) + named
         every = (steers.kv_lens, steers.page_indices, steers.cu_q_lens, steers.num_seqs)
-        return self.flow.follow([None, None, *every, *new])
+        return self.flow.follow([None, None, *every, *named])
 
     def programs(self) -> tuple[str, ...]:
         """A digest of each traced program that it runs. Passes the exceptions of the kernel on."""
@@ -500,7 +507,9 @@ class Trial:
 
         mode, arrays, new = interpret.Mode(self.job.mode), case.given, case.new
         if self.cores is None and mode is interpret.Mode.EAGER:
-            self.cores = interpret.cores(self.subject, case.sizes, arrays, own=self.own, new=new)
+            self.cores = interpret.cores(
+                self.subject, case.sizes, arrays, own=self.own, new=new, mode=mode
+            )
             self.tell(Traced(pallas=self.cores > 0))
         cores = self.cores or 1
         try:

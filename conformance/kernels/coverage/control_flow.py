@@ -5,7 +5,7 @@ loops are followed without K and V, in milliseconds: scalar integers are compute
 scalar memory are made at once, and everything else is unknown.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from conformance.kernels import promises
 from conformance.kernels.coverage.memory import Numbers, Part, filled, fresh, steers
 from conformance.kernels.coverage.scalars import (
     ARITHMETIC,
@@ -29,6 +30,8 @@ from conformance.kernels.operands import CALLS, programs
 FOREIGN: Final = ("/jax/_src/", "/jaxtyping/", "/contextlib.py", "/functools.py")
 """Files of jax, jaxtyping and Python, for which no reader of a kernel looks."""
 FRAMES: Final = 3
+OF_PROMISES: Final = frozenset({"cond", "rem", "ne"})
+"""Equations by which `promises` checks one."""
 SILENT: Final = {*ARITHMETIC, *SAME, "convert_element_type", "select_n", "get"} - COMPARING
 """Equations that do nothing but compute: comparisons are noted."""
 NAMELESS: Final = ("<locals>", "<lambda>", "_")
@@ -139,6 +142,9 @@ class _Compiler:
 
     def _step(self, equation: Any, at: _Slots, place: _Place) -> _Step | None:
         name = equation.primitive.name
+        if name in OF_PROMISES and _is_of_promise(equation):
+            at.every(equation.outvars)
+            return None
         if name in _MAKERS:
             return _MAKERS[name](self, equation, at, place)
         out = at.every(equation.outvars)
@@ -173,15 +179,27 @@ def _used(made: Sequence[tuple[Any, _Step]], results: Sequence[Any]) -> list[_St
     return found[::-1]
 
 
+def _is_of_promise(equation: Any) -> bool:
+    """Whether it checks a promise of the kernel, and is none of its own."""
+    innermost = next(_frames(equation), None)
+    return innermost is not None and innermost.file_name == promises.__file__
+
+
 def _where(equation: Any) -> str:
     """Its innermost lines in the source that are not jax's own, and the name of its scope."""
-    traceback, names = equation.source_info.traceback, str(equation.source_info.name_stack)
-    frames = (one for one in (traceback.frames if traceback else ()) if not _is_foreign(one))
+    names = str(equation.source_info.name_stack)
     lines = (
-        f"{_function(one)} ({one.file_name.rpartition('/')[2]}:{one.line_num})" for one in frames
+        f"{_function(one)} ({one.file_name.rpartition('/')[2]}:{one.line_num})"
+        for one in _frames(equation)
     )
     scope = names.rpartition("/")[2]
     return " < ".join(islice(lines, FRAMES)) + (f" [{scope}]" if scope else "")
+
+
+def _frames(equation: Any) -> Iterator[Any]:
+    """Where it was traced, from the innermost frame on, without jax's own."""
+    traceback = equation.source_info.traceback
+    return (one for one in (traceback.frames if traceback else ()) if not _is_foreign(one))
 
 
 def _is_foreign(frame: Any) -> bool:
