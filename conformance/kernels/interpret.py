@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
@@ -39,6 +40,9 @@ CORES: Final = 2
 RACE: Final = "RACE DETECTED"
 LEFT_OVER: Final = "non-zero count"
 OUTSIDE: Final = ("out-of-bounds", "out of bounds")
+CHECKED: Final[Mapping[str, Any]] = MappingProxyType(
+    {"uninitialized_memory": "nan", "out_of_bounds_reads": "raise"}
+)
 NOTHING: Final[Mapping[str, Numbers]] = MappingProxyType({})
 
 
@@ -61,12 +65,48 @@ class Answer:
     pool: Numbers | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class _OfAnyMode(pltpu.InterpretParams):
+    """Parameters of the interpreter with the mode of the moment.
+
+    It is read when a kernel runs, and not when it is compiled, so one program serves for each.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        match name:
+            case "dma_execution_mode":
+                return _now[0].value
+            case "detect_races":
+                return _now[0] is Mode.EAGER
+        return super().__getattribute__(name)
+
+    def __eq__(self, other: object) -> bool:
+        mine = self.num_cores_or_threads
+        return isinstance(other, _OfAnyMode) and mine == other.num_cores_or_threads
+
+    def __hash__(self) -> int:
+        return hash(self.num_cores_or_threads)
+
+
+_now: Final = [Mode.WAIT]
+
+
+@contextmanager
+def _interpreted(mode: Mode, *, cores: int = 1) -> Iterator[None]:
+    """TPU kernels in this block are interpreted in this mode."""
+    before, _now[0] = _now[0], mode
+    try:
+        with pltpu.force_tpu_interpret_mode(_OfAnyMode(**CHECKED, num_cores_or_threads=cores)):
+            yield
+    finally:
+        _now[0] = before
+
+
 def parameters(mode: Mode, *, cores: int = 1) -> pltpu.InterpretParams:
     """Parameters of the interpreter. With one core, parallel parts run one after another."""
     return pltpu.InterpretParams(
+        **CHECKED,
         dma_execution_mode=mode.value,
-        uninitialized_memory="nan",
-        out_of_bounds_reads="raise",
         detect_races=mode is Mode.EAGER,
         num_cores_or_threads=cores,
     )
@@ -103,7 +143,7 @@ def attend(
     out, pool, outside = None, None, []
     with printed() as lines, callbacks.direct():
         try:
-            with promises.checked(), pltpu.force_tpu_interpret_mode(parameters(mode, cores=cores)):
+            with promises.checked(), _interpreted(mode, cores=cores):
                 more = {**told(sizes, own), **operands}
                 found = subject.call(*given, options=sizes.options, optional=optional, **more)
                 if operands:
@@ -182,7 +222,7 @@ def program(
 
     if mode is not None and subject.uncompiled is not None:
         traces = evolve(subject, function=getattr(subject.function, "trace"))  # noqa: B009 - of jit
-        with promises.checked(), pltpu.force_tpu_interpret_mode(parameters(mode)):
+        with promises.checked(), _interpreted(mode):
             found: Any = call(traces, given, named)
         return found.jaxpr
     plain = evolve(subject, function=subject.uncompiled or subject.function)
@@ -256,7 +296,7 @@ def sees_races() -> bool:
 def _races(kernel: Callable[..., None], cores: int, space: pltpu.MemorySpace) -> bool:
     """Whether a race is detected in this kernel, with its result in that memory."""
     kind = jax.typeof(jnp.zeros((16, 128), jnp.float32))
-    with printed() as lines:
+    with printed() as lines, _interpreted(Mode.EAGER, cores=cores):
         found = pl.pallas_call(
             kernel,
             out_shape=kind,
@@ -265,7 +305,6 @@ def _races(kernel: Callable[..., None], cores: int, space: pltpu.MemorySpace) ->
             out_specs=pl.BlockSpec(memory_space=space),
             scratch_shapes=[pltpu.VMEM(kind.shape, kind.dtype), pltpu.SemaphoreType.DMA],
             compiler_params=pltpu.CompilerParams(dimension_semantics=(pltpu.PARALLEL,)),
-            interpret=parameters(Mode.EAGER, cores=cores),
         )(jnp.zeros(kind.shape, kind.dtype))
         found.block_until_ready()
     pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]

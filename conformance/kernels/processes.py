@@ -135,48 +135,73 @@ class Tried:
 
 @define
 class _Process:
-    """A running worker. read: the processed bytes of its file."""
+    """A running worker. left: its jobs from the current one on. read: bytes of the file of that."""
 
-    tried: Tried
+    left: deque[Tried]
     handle: Process
-    path: Path
+    folder: Path
     read: int = 0
     since: float = field(factory=time.monotonic)
 
-    def refresh(self) -> None:
-        """Process the complete lines."""
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
+    @property
+    def sizes(self) -> str:
+        """The shape that is tried."""
+        return self.left[0].job.sizes if self.left else ""
+
+    def ended(self, stall: float) -> list[Tried]:
+        """The jobs that have ended since the last call; one that stalls or dies ends as well."""
+        gone = self.handle.poll() is not None
+        found = self._refreshed()
+        if gone:
+            self.end()  # what it was started with is closed
+        if gone and self.left:
+            found.append(self._died(self.left.popleft()))
+        elif not gone and time.monotonic() - self.since > stall:
+            self.end()
+            if self.left:  # otherwise all is answered, and threads go on
+                found.append(self._stalled(self.left.popleft(), stall))
+        return found
+
+    @property
+    def over(self) -> bool:
+        """Whether the process is gone; jobs may be left then."""
+        return self.handle.poll() is not None
+
+    def _refreshed(self) -> list[Tried]:
+        """Process the complete lines of each job, in turn; return those that have ended."""
+        found: list[Tried] = []
+        while self.left:
+            tried, path = self.left[0], Path(_results(self.folder, self.left[0]))
+            if path.exists():
+                self._take_lines(tried, path)
+            if not tried.ended:
+                break
+            found.append(self.left.popleft())
+            self.read = 0
+        return found
+
+    def _take_lines(self, tried: Tried, path: Path) -> None:
+        with path.open("rb") as file:
             file.seek(self.read)
             whole, _, _ = file.read().rpartition(b"\n")
         if whole:
             self.read += len(whole) + 1
             self.since = time.monotonic()
             for line in whole.splitlines():
-                self.tried.take(json.loads(line))
+                tried.take(json.loads(line))
 
-    def over(self, stall: float) -> bool:
-        """Whether it has ended, by itself or because it stalled."""
-        ended = self.handle.poll() is not None
-        self.refresh()
-        if ended:
-            self.end()  # what it was started with is closed
-        if ended and not self.tried.ended:
-            self._died()
-        elif not ended and time.monotonic() - self.since > stall:
-            self.end()
-            if not self.tried.ended:  # an answer, and threads that go on
-                self.tried.ended = "hangs" if self.tried.answered else "slow"
-                self.tried.text = f"nothing for {stall:g} s"
-        return self.handle.poll() is not None
+    def _stalled(self, tried: Tried, stall: float) -> Tried:
+        tried.ended = "hangs" if tried.answered else "slow"
+        tried.text = f"nothing for {stall:g} s"
+        return tried
 
-    def _died(self) -> None:
-        said = (self.path.parent / f"{self.path.name}.err").read_text("utf-8", "replace")
+    def _died(self, tried: Tried) -> Tried:
+        said = _errors(self.folder).read_text("utf-8", "replace")
         status = self.handle.returncode
-        self.tried.ended = "killed" if -status in FROM_OUTSIDE else "died"
+        tried.ended = "killed" if -status in FROM_OUTSIDE else "died"
         last = (said.strip().splitlines() or ["no word"])[-1]
-        self.tried.text = f"status {status}: {last}"
+        tried.text = f"status {status}: {last}"
+        return tried
 
     def end(self) -> None:
         """Kill it."""
@@ -192,41 +217,63 @@ def make_all(
 ) -> None:
     """Run these jobs, as many at once as there are cores; each records its outcome so far.
 
-    The first comes first, and then the heaviest, so that no core waits for the last one at the end.
-    A job that starved, or seemed to hang, is tried once more, since other work may be the reason.
-    enough: whether nothing more is to be tried after the end of this one.
+    Jobs of one program share a process, so that it is compiled once. The first comes first, and
+    then the heaviest, so that no core waits for the last one at the end. A job that starved, or
+    seemed to hang, is tried once more, since other work may be the reason. enough: whether nothing
+    more is to be tried after the end of this one.
     """
     most, names = cores(), count()
     running: list[_Process] = []
     with tempfile.TemporaryDirectory() as folder:
-        waiting = deque([*every[:1], *sorted(every[1:], key=lambda one: -one.job.weight)])
+        waiting = deque(_by_program(every))
         try:
             while running or waiting:
                 while len(running) < most and waiting:
                     running.append(_start(waiting.popleft(), Path(folder) / str(next(names))))
-                ended = [one.tried for one in running if one.over(stall)]
-                running = [one for one in running if one.tried not in ended]
-                for tried in ended:
+                for tried in [tried for one in running for tried in one.ended(stall)]:
                     if tried.starved and not tried.again:
                         tried.begin_again()
-                        waiting.append(tried)
+                        waiting.append([tried])
                     elif enough(tried):
                         return
+                waiting += [[*one.left] for one in running if one.over and one.left]
+                running = [one for one in running if not one.over]
                 done = sum(tried.done for tried in every)
-                update(done, running[0].tried.job.sizes if running else "")
+                update(done, running[0].sizes if running else "")
                 time.sleep(POLL_SECONDS)
         finally:
             for one in running:
                 one.end()
 
 
-def _start(tried: Tried, path: Path) -> _Process:
-    job = evolve(tried.job, results=str(path))
+def _by_program(every: Sequence[Tried]) -> list[list[Tried]]:
+    """Those of each program, in the order in which they are started."""
+    found: dict[object, list[Tried]] = {}
+    for tried in every:
+        found.setdefault(tried.job.program, []).append(tried)
+    first, *others = found.values()
+    return [first, *sorted(others, key=lambda some: -sum(one.job.weight for one in some))]
+
+
+def _start(some: Sequence[Tried], folder: Path) -> _Process:
+    """Start a worker for these jobs. folder: for its files, not yet there."""
+    folder.mkdir()
+    jobs = [asdict(evolve(one.job, results=_results(folder, one))) for one in some]
     quiet = dict(os.environ) | {"JAX_PLATFORMS": "cpu"} | ALONE | KEPT
-    with path.with_name(f"{path.name}.err").open("wb") as errors:
-        text = json.dumps(asdict(job))
-        handle = processes.start(WORKER, text, output=DEVNULL, errors=errors, environment=quiet)
-    return _Process(tried, handle, path)
+    with _errors(folder).open("wb") as errors:
+        handle = processes.start(
+            WORKER, json.dumps(jobs), output=DEVNULL, errors=errors, environment=quiet
+        )
+    return _Process(deque(some), handle, folder)
+
+
+def _results(folder: Path, tried: Tried) -> str:
+    """The file of a job, which no other has."""
+    return str(folder / str(id(tried)))
+
+
+def _errors(folder: Path) -> Path:
+    return folder / "errors"
 
 
 def sees_races() -> bool:

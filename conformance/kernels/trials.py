@@ -1,7 +1,8 @@
 """One worker process of the bench: a kernel on batches of one shape, with a log of each batch.
 
-It receives a `Job` as JSON. It appends lines of JSON to its file: `begin` before each batch, so
-that a hanging kernel's batch is known; then its `ratio` and `looseness`; finally how it `ended`.
+It receives the jobs of one program as JSON, one after another. Of each it appends lines of JSON to
+the file of the job: `begin` before each batch, so that a hanging kernel's batch is known; then its
+`ratio` and `looseness`; finally how it `ended`.
 """
 
 import gc
@@ -158,6 +159,13 @@ class Job:
     def destinations(self) -> bool:
         """Whether the destinations of new cells are given: with one of two modes of ours."""
         return self.append and self.is_ours and self.mode == "eager"
+
+    @property
+    def program(self) -> tuple[object, ...]:
+        """Jobs for which this is equal run one compiled program, if the kernel is one of ours."""
+        alone = () if self.is_ours else (self.mode, self.twin, self.plain, self.seed)
+        ours = self.kernel, self.sizes, self.variant, self.append, self.destinations, self.mutant
+        return (*ours, *alone)
 
     @property
     def is_roomy(self) -> bool:
@@ -603,13 +611,14 @@ def _chosen(trial: Trial, drawing: _Drawing, units: set[int]) -> list[Batch]:
 
 
 def main() -> None:
-    """Do the job that is named on the command line."""
+    """Do the jobs that are named on the command line; all of them are of one program."""
     from conformance.kernels import interpret
     from conformance.kernels.kernel_under_test import find, find_appending
     from conformance.kernels.seeded_bugs import planted
 
     gc.set_threshold(*FEW_COLLECTIONS)
-    job = Job(**json.loads(sys.argv[1]))
+    every = [Job(**one) for one in json.loads(sys.argv[1])]
+    job = every[0]
     with ExitStack() as stack:
         if job.mutant is not None:
             stack.enter_context(planted(job.mutant))
@@ -618,7 +627,8 @@ def main() -> None:
         assert subject is not None  # a job that appends is only planned for a kernel that does
         if job.kernel == OURS:
             subject = interpret.unoptimised(subject)
-        run(Trial(job, subject, own))
+        for one in every:
+            run(Trial(one, subject, own))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import json
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -25,6 +27,7 @@ from conformance.kernels.interpret import Answer
 from conformance.kernels.kernel_under_test import find
 from conformance.kernels.processes import Tried
 from conformance.kernels.trials import Covered, Job, Trial
+from conformance.runtime import processes as children
 
 __all__ = ["made"]  # a fixture
 
@@ -121,12 +124,13 @@ def test_what_was_not_reached_leaves_the_verdict_open(
 def run_out(ends: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Processes that end as is said, one after another for each shape."""
 
-    def start(tried: Tried, _path: Path) -> Any:
-        def over(_stall: float) -> bool:
-            tried.ended = ends[tried.job.sizes].pop(0)
-            return True
+    def start(some: list[Tried], _folder: Path) -> Any:
+        def ended(_stall: float) -> list[Tried]:
+            for tried in some:
+                tried.ended = ends[tried.job.sizes].pop(0)
+            return some
 
-        return SimpleNamespace(tried=tried, over=over, end=lambda: None)
+        return SimpleNamespace(left=(), sizes="", over=True, ended=ended, end=lambda: None)
 
     monkeypatch.setattr(processes, "_start", start)
     monkeypatch.setattr(processes, "cores", lambda: 1)
@@ -357,3 +361,49 @@ def test_a_finding_is_not_lost_when_the_kernel_raises_later(
 
     *_, last = (tmp_path / "lines").read_text(encoding="utf-8").splitlines()
     assert (True, "finding") == (min(calls[2:]) == 0 or not idle, json.loads(last)["ended"])
+
+
+SHARED: Final = """\
+import json, os, sys, time
+for job in json.loads(sys.argv[-1]):
+    with open(job["results"], "a") as file:
+        file.write(json.dumps({"ratio": 0.5, "looseness": 0.1, "rows": 1}) + "\\n")
+    if job["mode"] == "eager" and not os.path.exists(MARK):
+        open(MARK, "w").close()
+        ENDS
+    with open(job["results"], "a") as file:
+        file.write(json.dumps({"ended": "passed"}) + "\\n")
+"""
+"""A worker that ends at the first job with copies at once."""
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [("pass", "passed"), ("sys.exit(3)", "died"), ("time.sleep(60)", "passed")],
+)
+def test_jobs_that_share_a_process_end_by_themselves(
+    how: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before one that dies or hangs are done, and those after it are tried in another."""
+    text = SHARED.replace("MARK", repr(str(tmp_path / "mark"))).replace("ENDS", how)
+    started: list[int] = []
+
+    def start(_module: str, *arguments: str, **_: object) -> Any:
+        started.append(len(json.loads(arguments[-1])))
+        return subprocess.Popen([sys.executable, "-c", text, *arguments], stdin=subprocess.PIPE)
+
+    def end(process: Any) -> None:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+
+    monkeypatch.setattr(children, "start", start)
+    monkeypatch.setattr(children, "end", end)
+    modes = ("on_wait", "eager", "on_wait")
+    every = [Tried(Job(kernel="tpu", sizes=SIZES[0].name, mode=mode)) for mode in modes]
+
+    processes.make_all(every, update=lambda *_: None, stall=1.5)
+
+    assert ["passed", expected, "passed"] == [one.ended for one in every]
+    assert [1, 1, 1] == [one.cases for one in every]
+    assert {"pass": [3], "sys.exit(3)": [3, 1], "time.sleep(60)": [3, 1, 1]}[how] == started
