@@ -48,6 +48,8 @@ TELL_SECONDS: Final = 5.0
 FEW_COLLECTIONS: Final = (200_000, 20, 100)
 """Of garbage: traced programs are a million objects that stay, and each collection visits them."""
 SHRINK_SECONDS: Final = 20.0
+LONG_PROGRAM: Final = 128
+"""A page of fewer cells costs like one of so many."""
 AGAINST: Final = "reached, though a reason says that it cannot be"
 Shares = tuple[float, float]
 """The largest error relative to the bound, and to the probabilistic bound."""
@@ -180,9 +182,13 @@ class Job:
 
     @property
     def weight(self) -> int:
-        """What it costs beside others, roughly: long contexts, and searches, take the most."""
+        """What it costs beside others, roughly: long contexts, and searches, take the most.
+
+        Small pages make long programs, since their copies are written out.
+        """
         _, heads, width = self.shape.heads
-        return self.shape.pages * self.shape.page_size * heads * width * (1 + self.searches)
+        cells = self.shape.pages * max(self.shape.page_size, LONG_PROGRAM)
+        return cells * heads * width * (1 + self.searches)
 
     @property
     def shape(self) -> Sizes:
