@@ -879,7 +879,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "pages left out", flow.Flow, "_room", _twice_the_room, sizes=ONES
     ),
     "page ids past the first 128 of a fetch": Mutant(
-        "one row of ids alone", flow.Flow, "_id_place", _in_one_row_of_ids, sizes=ONES, variant=1
+        "one row of ids alone", flow.Flow, "_id_place", _in_one_row_of_ids, sizes=ONES
     ),
     "the parts of a page": Mutant(
         "ids of pages for those of parts", kernel, "_ids", _first_parts, sizes=TWELVE
