@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 Own = Mapping[str, "int | str | Blocks"]
 """Arguments that are specific to one function."""
-WIDENING: Final = "widening"
-CRAMPED: Final = frozenset({WIDENING, "one page"})
+CRAMPED: Final = frozenset({"widening", "one page"})
 """Plans for which no shape has room for all that a kernel can do."""
 BY_DEFAULT: Final[Own] = MappingProxyType({})
 """The sizes that a function chooses itself, as most callers have them."""
@@ -43,7 +42,7 @@ def _named(plan: str, sizes: Sizes) -> Own:
     """
     from impl.attention.tpu.shape import Blocks, even
 
-    if plan in ("usual", WIDENING):
+    if plan in ("usual", "widening"):
         return BY_DEFAULT if plan == "usual" else {"chip": "v4"}
     fewest = 64 if sizes.heads[1] % 2 == 0 else 128
     fetches = {"short fetches": fewest, "long fetches": 16 * fewest, "one page": sizes.page_size}

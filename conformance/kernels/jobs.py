@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 from attrs import frozen
 
 from conformance.kernels.batches import SIZES, BatchData, Sizes
-from conformance.kernels.block_sizes import WIDENING, variants
+from conformance.kernels.block_sizes import variants
 from conformance.kernels.coverage import lines
 from conformance.kernels.kernel_under_test import NEW_CELLS, OURS, Subject, find_appending
 from conformance.kernels.metamorphic import TWINS
@@ -148,13 +148,8 @@ def _appending(name: str, left_out: Mapping[str, str], cases: int, seed: int) ->
 
 
 def _others(name: str, sizes: Sizes, *, mode: str, append: bool, seed: int) -> Iterator[Job]:
-    """The other block sizes of a shape; immediate copies show races of two cores.
-
-    New cells lie in the pool as all others do, and are widened with them: that is tried without.
-    """
+    """The other block sizes of a shape; immediate copies show races of two cores."""
     for index in range(1, len(variants(name, sizes))):
-        if append and name == OURS and sizes.plans[index] == WIDENING:
-            continue
         yield Job(
             kernel=name,
             sizes=sizes.name,

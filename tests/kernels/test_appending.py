@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from conformance.kernels import answers, appending, jobs, processes
 from conformance.kernels.batches import SIZES, Batch, Lost, build
-from conformance.kernels.block_sizes import WIDENING
+from conformance.kernels.block_sizes import variants
 from conformance.kernels.kernel_under_test import find, find_appending
 from conformance.kernels.processes import Tried
 from conformance.kernels.trials import Job, Trial, Wrong
@@ -238,8 +238,8 @@ def test_who_takes_no_new_cells_is_not_checked_on_it() -> None:
     assert not any(job.append for job in foreign.jobs)
     planned = jobs.plan(find("tpu"), cases=4, seed=0).jobs
     written = [sizes for sizes in SIZES if sizes.append]
-    plans = sum((1 + sizes.races) * len({*sizes.plans} - {WIDENING}) for sizes in written)
-    assert plans == sum(job.append for job in planned)
+    expected = sum((1 + sizes.races) * len(variants("tpu", sizes)) for sizes in written)
+    assert expected == sum(job.append for job in planned)
 
 
 @pytest.mark.deep

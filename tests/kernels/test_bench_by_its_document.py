@@ -60,7 +60,8 @@ def test_the_bounds_are_those_of_the_formats(sizes: Sizes) -> None:
     right = answers.right(sizes, arrays)
 
     answer = oracle.ragged_paged_attention(*held, **asked)
-    np.testing.assert_allclose(by * answer, right.answer, rtol=1e-12)
+    # Each adds in an order of its own, and numbers near 1 may cancel.
+    np.testing.assert_allclose(by * answer, right.answer, rtol=1e-12, atol=4 * 2.0**-52)
     bounds: list[tuple[Any, Any]] = [
         (oracle.error_bound, right.bound),
         (probabilistic_bound.probable_bound, right.likely(range(len(answer)))),
