@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from attrs import evolve, frozen
+from jax._src import dispatch
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -159,10 +160,16 @@ def attend(
             outside = ["out_of_bounds"]
         finally:
             if out is None:
-                pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
+                _forget()
     said = {"race": RACE, "semaphore": LEFT_OVER, "misaligned": promises.BROKEN}
     heard = [name for name, words in said.items() if any(words in line for line in lines)]
     return Answer(out, tuple(outside + heard), pool)
+
+
+def _forget() -> None:
+    """Reset the interpreter after an error, and the order of effects, which would repeat it."""
+    pltpu.reset_tpu_interpret_mode_state()  # type: ignore[no-untyped-call]
+    dispatch.runtime_tokens.clear()  # type: ignore[no-untyped-call]
 
 
 def _pair(
@@ -186,12 +193,11 @@ def cores(
     arrays: Arrays,
     *,
     own: Own,
-    mode: Mode,
     new: Mapping[str, Numbers] = NOTHING,
 ) -> int:
     """The number of cores of its Pallas kernel; 0 if there is none, or it cannot be traced."""
     try:
-        found = program(subject, sizes, arrays, own=own, new=new, mode=mode)
+        found = program(subject, sizes, arrays, own=own, new=new, interpreted=True)
         return traced.cores(found, most=CORES)
     except Exception:  # a function of arrays that are not jax's, or one that refuses them
         return 0
@@ -204,13 +210,13 @@ def program(
     *,
     own: Own,
     new: Mapping[str, Numbers] = NOTHING,
-    mode: Mode | None = None,
+    interpreted: bool = False,
 ) -> object:
     """The traced program of the kernel at these shapes. Passes its exceptions on.
 
     Its arguments are the arrays, and then the new cells and those that are optional, in the order
-    of their names. mode: of its interpretation, whose trace then serves, if the kernel is compiled
-    by itself; it checks promises.
+    of their names. interpreted: of a kernel from `unoptimised` it is what is interpreted, with the
+    checks of promises, and is traced once for both.
     """
     given, more = _given(subject, sizes, arrays), told(sizes, own)
     named = {name: jnp.asarray(cells) for name, cells in new.items()} | _optional(subject, arrays)
@@ -220,9 +226,9 @@ def program(
         optional = {name: held for name, held in named.items() if name not in new}
         return asked.call(*given, options=sizes.options, optional=optional, **more, **operands)
 
-    if mode is not None and subject.uncompiled is not None:
+    if interpreted and subject.uncompiled is not None:
         traces = evolve(subject, function=getattr(subject.function, "trace"))  # noqa: B009 - of jit
-        with promises.checked(), _interpreted(mode):
+        with promises.checked(), _interpreted(Mode.WAIT):
             found: Any = call(traces, given, named)
         return found.jaxpr
     plain = evolve(subject, function=subject.uncompiled or subject.function)

@@ -28,6 +28,7 @@ ALONE: Final = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_TH
 """Each process has one core. Threads of NumPy would wait for each other, and take time for it."""
 KEPT: Final = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31)}
 """glibc keeps memory that is freed: otherwise the pages of large arrays are new ones each time."""
+PASSED: Final = "passed"
 STALL_SECONDS: Final = 120.0
 """A kernel that has answered before hangs if it takes longer for a batch."""
 
@@ -90,7 +91,7 @@ class Tried:
     @property
     def wrong(self) -> bool:
         """Whether there is a finding."""
-        return self.ended not in ("passed", "") and not self.undecided
+        return self.ended not in (PASSED, "") and not self.undecided
 
     @property
     def done(self) -> int:
@@ -149,9 +150,16 @@ class _Process:
         return self.left[0].job.sizes if self.left else ""
 
     def ended(self, stall: float) -> list[Tried]:
-        """The jobs that have ended since the last call; one that stalls or dies ends as well."""
+        """The jobs that have ended since the last call; one that stalls or dies ends as well.
+
+        After a job that did not pass the process is ended: an error may leave the interpreter in
+        any state, and the jobs that are left are to be tried without it.
+        """
         gone = self.handle.poll() is not None
         found = self._refreshed()
+        if found and found[-1].ended != PASSED:
+            self.end()
+            return found
         if gone:
             self.end()  # what it was started with is closed
         if gone and self.left:
@@ -168,7 +176,10 @@ class _Process:
         return self.handle.poll() is not None
 
     def _refreshed(self) -> list[Tried]:
-        """Process the complete lines of each job, in turn; return those that have ended."""
+        """Process the complete lines of each job, up to one that did not pass.
+
+        Returns those that have ended.
+        """
         found: list[Tried] = []
         while self.left:
             tried, path = self.left[0], Path(_results(self.folder, self.left[0]))
@@ -178,6 +189,8 @@ class _Process:
                 break
             found.append(self.left.popleft())
             self.read = 0
+            if tried.ended != PASSED:
+                break
         return found
 
     def _take_lines(self, tried: Tried, path: Path) -> None:

@@ -355,7 +355,7 @@ class Trial:
                 case.given,
                 own=self.own,
                 new=case.new,
-                mode=interpret.Mode(self.job.mode),
+                interpreted=True,
             )
         except Exception as error:  # of a function that jax cannot trace as a whole
             self._tell_unfollowed(f"it cannot be traced: {type(error).__name__}")
@@ -407,14 +407,13 @@ class Trial:
         """What the kernel does with this batch, by its integers alone. Raises Unknown."""
         assert self.flow is not None
         sizes, job = self.job.shape, self.job
-        named: list[Any] = [None] * (sizes.sinks + sizes.scales)
         steers, destinations = integers(sizes, batch), None
+        unknown = sizes.sinks + sizes.scales + job.append * len(NEW_CELLS)
         if job.append:
             steers, destinations = appending.steered(sizes, batch, destinations=job.destinations)
-            named += [None] * len(NEW_CELLS)
-            named = [destinations] * (destinations is not None) + named
+        given = [] if destinations is None else [destinations]  # the first of all names
         every = (steers.kv_lens, steers.page_indices, steers.cu_q_lens, steers.num_seqs)
-        return self.flow.follow([None, None, *every, *named])
+        return self.flow.follow([None, None, *every, *given, *[None] * unknown])
 
     def programs(self) -> tuple[str, ...]:
         """A digest of each traced program that it runs. Passes the exceptions of the kernel on."""
@@ -521,9 +520,7 @@ class Trial:
 
         mode, arrays, new = interpret.Mode(self.job.mode), case.given, case.new
         if self.cores is None and mode is interpret.Mode.EAGER:
-            self.cores = interpret.cores(
-                self.subject, case.sizes, arrays, own=self.own, new=new, mode=mode
-            )
+            self.cores = interpret.cores(self.subject, case.sizes, arrays, own=self.own, new=new)
             self.tell(Traced(pallas=self.cores > 0))
         cores = self.cores or 1
         try:

@@ -372,20 +372,31 @@ for job in json.loads(sys.argv[-1]):
         open(MARK, "w").close()
         ENDS
     with open(job["results"], "a") as file:
-        file.write(json.dumps({"ended": "passed"}) + "\\n")
+        file.write(json.dumps({"ended": END}) + "\\n")
 """
-"""A worker that ends at the first job with copies at once."""
+"""A worker in which something happens at the first job with copies at once."""
 
 
 @pytest.mark.parametrize(
-    ("how", "expected"),
-    [("pass", "passed"), ("sys.exit(3)", "died"), ("time.sleep(60)", "passed")],
+    ("how", "expected", "processes_of"),
+    [
+        ("pass", "passed", [3]),
+        ("sys.exit(3)", "died", [3, 1]),
+        ("time.sleep(60)", "passed", [3, 1, 1]),
+        ("job['found'] = True", "finding", [3, 1]),
+    ],
 )
 def test_jobs_that_share_a_process_end_by_themselves(
-    how: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str,
+    expected: str,
+    processes_of: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those before one that dies or hangs are done, and those after it are tried in another."""
-    text = SHARED.replace("MARK", repr(str(tmp_path / "mark"))).replace("ENDS", how)
+    """Those before one that dies, hangs or fails are done; those after it are tried in another."""
+    end_of_job = "'finding' if 'found' in job else 'passed'"
+    text = SHARED.replace("MARK", repr(str(tmp_path / "mark")))
+    text = text.replace("ENDS", how).replace("END", end_of_job)
     started: list[int] = []
 
     def start(_module: str, *arguments: str, **_: object) -> Any:
@@ -402,8 +413,8 @@ def test_jobs_that_share_a_process_end_by_themselves(
     modes = ("on_wait", "eager", "on_wait")
     every = [Tried(Job(kernel="tpu", sizes=SIZES[0].name, mode=mode)) for mode in modes]
 
-    processes.make_all(every, update=lambda *_: None, stall=1.5)
+    processes.make_all(every, update=lambda *_: None, stall=4.0)
 
     assert ["passed", expected, "passed"] == [one.ended for one in every]
     assert [1, 1, 1] == [one.cases for one in every]
-    assert {"pass": [3], "sys.exit(3)": [3, 1], "time.sleep(60)": [3, 1, 1]}[how] == started
+    assert processes_of == started
