@@ -17,7 +17,7 @@ from deep import deep_after
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.kernels import answers, appending, jobs, processes
+from conformance.kernels import answers, appending, interpret, jobs, processes
 from conformance.kernels.batches import SIZES, Batch, Lost, build
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.kernel_under_test import find, find_appending
@@ -29,7 +29,7 @@ from impl.attention.interface import Pool
 from impl.attention.tpu import append_and_attend as append_and_attend_tpu
 from impl.attention.tpu import fresh, writing
 from impl.attention.tpu.blocks import UNPLANNED
-from impl.attention.tpu.shape import Shape
+from impl.attention.tpu.shape import Blocks, Shape
 from impl.cache import paged, rows
 from spec.vocabulary import INVALID
 from spec.vocabulary.errors import InvalidInput
@@ -255,3 +255,40 @@ def test_the_kernel_reads_its_operands_and_writes_the_pool() -> None:
 
     assert ("passed", []) == (ours.ended, ours.what), ours.text
     assert ("finding", ["not_appended", "wrong"]) == (stale.ended, stale.what), stale.text
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("mode", interpret.Mode)
+@pytest.mark.parametrize(
+    "destinations",
+    [
+        [112, 113, INVALID],
+        [112, INVALID, INVALID],
+        pytest.param(
+            [112, INVALID, 114],
+            marks=pytest.mark.xfail(strict=True, reason="docs/tpu.md, Missing: a cell is lost"),
+        ),
+    ],
+)
+def test_each_destination_gets_its_cell(destinations: list[int], mode: interpret.Mode) -> None:
+    """Whichever tokens of a block have none, the others are stored and nothing else changes."""
+    pool = jnp.zeros((16, 16, 4, 128), jnp.bfloat16)
+    cells = jnp.ones((3, 2, 128), jnp.bfloat16)
+    _, found = append_and_attend_tpu(
+        jnp.ones((3, 8, 128), jnp.bfloat16),
+        rows.of(pool),
+        jnp.array([35]),
+        jnp.array([[3, 5, 7]]),
+        jnp.array([0, 3]),
+        jnp.array([1]),
+        keys=cells,
+        values=cells,
+        destinations=jnp.array(destinations, jnp.int32),
+        page_size=16,
+        blocks=Blocks(kv_pages=8, decode_cells=64, decode_steps=4, q_rows=16, prefill_cells=128),
+        interpret=interpret.parameters(mode),
+        chip="v5e",
+    )
+
+    stored = np.asarray(rows.interleaved(found, kv_heads=2, head_dim=128)).reshape(-1, 4, 128)
+    assert sorted(set(destinations) - {INVALID}) == np.flatnonzero(stored.any(axis=(1, 2))).tolist()
