@@ -50,7 +50,7 @@ def test_a_kernel_beside_the_caller_is_found(here: Path) -> None:
     (here / "mine.py").write_text("raise SystemExit(5)\n")
     process = processes.start(
         "conformance.kernels.trials",
-        json.dumps({"kernel": "mine:kernel", "sizes": SIZES[0].name, "results": "r"}),
+        json.dumps([{"kernel": "mine:kernel", "sizes": SIZES[0].name, "results": "r"}]),
         errors=PIPE,
     )
     status, errors = ended(process)
