@@ -38,9 +38,10 @@ def append_and_attend(
     keys, values [T, kv_heads, head_dim] in the dtype of the pool: of the tokens of q, in order.
     destinations i32[T]: the cell of each token, `page * page_size + offset`, out of range
     for a token without a cell; computed by `places.of` unless given. The result of a sequence with
-    such tokens is undefined. Two tokens must not share a cell; the old content of a new cell is not
-    read, and every other cell of the pool is unchanged. Under `jit` with kv_pages donated the pool
-    is changed in place. scales: those of the new cells are in their places already, see
+    such tokens is undefined. Two tokens must not share a cell, and no token between two whose cells
+    share a page may have a cell of another. The old content of a new cell is not read, and every
+    other cell of the pool is unchanged. Under `jit` with kv_pages donated the pool is changed in
+    place. scales: those of the new cells are in their places already, see
     `impl.cache.scales.write`. The other arguments and errors are those of
     `reference.ragged_paged_attention`.
     """

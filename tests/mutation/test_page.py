@@ -339,7 +339,6 @@ def test_a_group_without_a_target_has_its_share(tmp_path: Path) -> None:
     assert "no target" not in report(tmp_path, []).text
 
 
-@pytest.mark.deep
 def test_every_explanation_is_of_a_mutant() -> None:
     """No explanation is left behind when the code that it is about has changed."""
     names = {one.id for group in GROUPS for one in mutants(group)}

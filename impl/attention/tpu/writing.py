@@ -183,10 +183,15 @@ class Work:
         unit, blocks = self.shape.block, self.scratch.blocks
         if unit == 1:
             return waiting
+        low = offset & (unit - 1)
+        full = waiting == blocks.shape[1]
+        due = (count > 0) & (full | self._waits(waiting, page, offset - low))
+        with jax.named_scope("due"):
+            pl.when(due)(lambda: self.blend(waiting))
+        waiting = jnp.where(due, 0, waiting)
 
         @pl.when(count > 0)
         def _() -> None:
-            low = offset & (unit - 1)
             numbers = page, offset - low, low, low + count
             for index, number in enumerate(numbers):
                 blocks[index, waiting] = number
@@ -194,11 +199,16 @@ class Work:
             held = self.refs.operand.at[self._rows(place - low, 1)]
             copy(held, self.scratch.new.at[waiting], self.scratch.came).start()
 
-        waiting = waiting + (count > 0).astype(jnp.int32)
-        full = waiting == blocks.shape[1]
-        with jax.named_scope("full"):
-            pl.when(full)(lambda: self.blend(waiting))
-        return jnp.where(full, 0, waiting)
+        return waiting + (count > 0).astype(jnp.int32)
+
+    def _waits(self, waiting: Array, page: Array, cell: Array) -> Array:
+        """Whether the last waiting block is this one, whose old rows would be read too early.
+
+        It is if tokens without a cell stand between two that have their cells in one block.
+        """
+        blocks, last = self.scratch.blocks, jnp.maximum(waiting - 1, 0)
+        found: Array = (waiting > 0) & (blocks[0, last] == page) & (blocks[1, last] == cell)
+        return found
 
     def _place(self, index: Array) -> Any:
         page, cell = self.scratch.blocks[0, index], self.scratch.blocks[1, index]
