@@ -132,7 +132,8 @@ def append_and_attend(
 
     K and V of the queries' own tokens are read from the operands, not from the pool: attention
     reads older cells, and the new ones are written when it has ended. If one cell cannot be copied
-    alone (see `Shape.single`), they are written first instead, and then read like the others.
+    alone (see `Shape.single`), they are written first instead, and then read like the others. The
+    result of a sequence with rows past the end of q is undefined, since it lacks new cells.
     """
     _check_rows(kv_pages)
     given = kv_lens, page_indices, cu_q_lens

@@ -29,6 +29,8 @@ from impl.attention.tpu.shape import Shape
 NAME: Final = "kvspec_write_cells"
 NOWHERE: Final = -1
 MOST_AT_ONCE: Final = 16
+PARTS: Final = 2
+"""Blocks of a run that are not whole, at most: it begins and ends inside of one."""
 BYTES_AT_ONCE: Final = 1 << 22
 """So many blocks are blended together, since each waits for two copies in and one out."""
 
@@ -101,7 +103,7 @@ def sized(shape: Shape) -> Scratch:
     """The shapes of the scratch. Where a cell fills tiles no block is blended."""
     rows = shape.block * shape.rows
     room = BYTES_AT_ONCE // (rows * shape.lanes * int(jnp.dtype(shape.kv_dtype).itemsize))
-    count = 1 if shape.block == 1 else max(1, min(MOST_AT_ONCE, room))
+    count = 1 if shape.block == 1 else max(PARTS, min(MOST_AT_ONCE, room))
     block = pltpu.VMEM((count, rows, shape.lanes), shape.kv_dtype)
     arrived, blended, gone = [pltpu.SemaphoreType.DMA] * 3
     return Scratch(block, block, pltpu.SMEM((4, count), jnp.int32), arrived, blended, gone)
@@ -122,6 +124,8 @@ def runs(starts: Int32[Array, " T"], page_size: int) -> Int32[Array, " T"]:
 def _kernel(shape: Shape, *given: Any) -> None:
     refs, scratch = Refs(*given[: len(Refs._fields)]), Scratch(*given[len(Refs._fields) :])
     work = Work(shape, refs, scratch)
+    for number in range(2):  # of the block before the first one, see `room`
+        scratch.blocks[number, 0] = jnp.int32(NOWHERE)
 
     def run(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         """One run of neighbours. Carries its token, the blocks copied, and those to be blended."""
@@ -132,6 +136,7 @@ def _kernel(shape: Shape, *given: Any) -> None:
         place = refs.places[token]
         first = jnp.minimum(-offset & (shape.block - 1), goes)
         whole, last = divide(goes - first, shape.block)
+        waiting = work.room(waiting, page, offset)
         waiting = work.part(waiting, page, offset, place, first)
         work.blocks(page, offset + first, place + first, whole)
         done = first + whole * shape.block
@@ -178,20 +183,30 @@ class Work:
 
         in_powers(count, 1 << (most.bit_length() - 1), wait)
 
+    def room(self, waiting: Array, page: Array, offset: Array) -> Array:
+        """Blend the waiting blocks if a run, from this cell on, might find no place among them.
+
+        Or if the last of them is that of the cell, whose old rows would be read too early: so it is
+        if a token without a cell stands between two that have their cells in one block.
+        """
+        blocks, begin = self.scratch.blocks, offset & -self.shape.block
+        if self.shape.block == 1:
+            return waiting
+        last = jnp.maximum(waiting - 1, 0)
+        same = (waiting > 0) & (blocks[0, last] == page) & (blocks[1, last] == begin)
+        due = same | (waiting > blocks.shape[1] - PARTS)
+        pl.when(due)(lambda: self.blend(waiting))
+        return jnp.where(due, 0, waiting)
+
     def part(self, waiting: Array, page: Array, offset: Array, place: Array, count: Array) -> Array:
         """Begin to blend `count` cells into their block; returns how many blocks are waiting."""
         unit, blocks = self.shape.block, self.scratch.blocks
         if unit == 1:
             return waiting
-        low = offset & (unit - 1)
-        full = waiting == blocks.shape[1]
-        due = (count > 0) & (full | self._waits(waiting, page, offset - low))
-        with jax.named_scope("due"):
-            pl.when(due)(lambda: self.blend(waiting))
-        waiting = jnp.where(due, 0, waiting)
 
         @pl.when(count > 0)
         def _() -> None:
+            low = offset & (unit - 1)
             numbers = page, offset - low, low, low + count
             for index, number in enumerate(numbers):
                 blocks[index, waiting] = number
@@ -200,15 +215,6 @@ class Work:
             copy(held, self.scratch.new.at[waiting], self.scratch.came).start()
 
         return waiting + (count > 0).astype(jnp.int32)
-
-    def _waits(self, waiting: Array, page: Array, cell: Array) -> Array:
-        """Whether the last waiting block is this one, whose old rows would be read too early.
-
-        It is if tokens without a cell stand between two that have their cells in one block.
-        """
-        blocks, last = self.scratch.blocks, jnp.maximum(waiting - 1, 0)
-        found: Array = (waiting > 0) & (blocks[0, last] == page) & (blocks[1, last] == cell)
-        return found
 
     def _place(self, index: Array) -> Any:
         page, cell = self.scratch.blocks[0, index], self.scratch.blocks[1, index]
