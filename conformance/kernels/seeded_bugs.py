@@ -36,6 +36,7 @@ PLANNED: Final = "as planned, eight KV heads"
 LONG_WINDOW: Final = SIZES[8].name
 MANY: Final = SIZES[9].name
 ONES: Final = "pages of one cell"
+LARGE_PAGES: Final = "e5m2, wide heads, large pages"
 TWELVE: Final = "float16 queries, pages of 12"
 SINKS: Final = "sinks"
 OF_CELLS: Final = "scales of cells, eight KV heads in int8"
@@ -326,11 +327,11 @@ def _longer_for_a_few(right: Prefill[P]) -> Prefill[P]:
     return wrong
 
 
-def _never_rescaled(right: Callable[[Shape, Array], Array]) -> Callable[[Shape, Array], Array]:
+def _never_rescaled(right: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Sums that are not rescaled when a larger score comes: [rows, 128]."""
 
-    def wrong(shape: Shape, difference: Array) -> Array:
-        found = right(shape, difference)
+    def wrong(difference: Array) -> Array:
+        found = right(difference)
         return jnp.ones_like(found) if difference.shape[1] == 128 else found
 
     return wrong
@@ -465,8 +466,8 @@ def _sink(other: Callable[[Shape, Array], Array]) -> Callable[[WithSink], WithSi
     """Another sink, from the right one."""
 
     def change(right: WithSink) -> WithSink:
-        return lambda shape, total, sums, largest, sink: right(
-            shape, total, sums, largest, other(shape, sink)
+        return lambda shape, total, sums, score, sink: right(
+            shape, total, sums, score, other(shape, sink)
         )
 
     return change
@@ -486,8 +487,10 @@ def _of_the_head_before(_shape: Shape, sink: Array) -> Array:
 
 
 def _beside_raw_scores(right: WithSink) -> WithSink:
-    """A sink beside scores that `power` has not scaled yet."""
-    return lambda shape, *held: right(evolve(shape, scale=1.0), *held)
+    """A sink beside scores that are not scaled yet."""
+    return lambda shape, total, sums, score, sink: right(
+        shape, total, sums, score / decode.remaining(shape), sink
+    )
 
 
 def _forgotten(_right: WithSink) -> Callable[..., tuple[Array, Array]]:
@@ -722,7 +725,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "a cell too few": Mutant("the last cell is masked", flow.Flow, "_span", _span(0, -1)),
     "the first cell is masked": Mutant("a cell too few", flow.Flow, "_span", _span(1, 0)),
     "sequences past 127": Mutant(
-        "the lengths of another sequence", flow.Flow, "_begin", _in_seven_bits, sizes=MANY
+        "the lengths of another sequence",
+        flow.Flow,
+        "_begin",
+        _in_seven_bits,
+        sizes=MANY,
+        append=True,
     ),
     "one position into the future": Mutant("causal off by one", prefill, "_seen", _seen(by=1)),
     "behind the window in a step without a mask": Mutant(
@@ -788,12 +796,18 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "_inside",
         _kept_by_words,
         sizes=SCALED,
+        append=True,
     ),
     "one of two heads in a word": Mutant(
         "the other head's K and V", cells, "upper", lambda _right: cells.lower
     ),
     "one of two heads in 8 bits": Mutant(
-        "the other head's K and V", cells, "_bytes", _first_member, sizes=BYTES
+        "the other head's K and V",
+        cells,
+        "_bytes",
+        _first_member,
+        sizes=BYTES,
+        append=True,
     ),
     "one of four heads in a word": Mutant(
         "the K and V of another head", cells, "_bytes", _first_member, sizes=FOUR
@@ -829,6 +843,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "_kernel",
         _shapes(lambda shape: evolve(shape, v_scale=1.0)),
         sizes=SCALED,
+        append=True,
     ),
     "a new cell one place on": Mutant(
         "written one off", kernel, "write", _one_place_on, append=True
@@ -838,7 +853,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         writing,
         "_kernel",
         _shapes(_at_most_64),
-        sizes=LONG_WINDOW,
+        sizes=LARGE_PAGES,
         append=True,
     ),
     "padding is written": Mutant(
@@ -882,7 +897,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "one row of ids alone", flow.Flow, "_id_place", _in_one_row_of_ids, sizes=ONES
     ),
     "the parts of a page": Mutant(
-        "ids of pages for those of parts", kernel, "_ids", _first_parts, sizes=TWELVE
+        "ids of pages for those of parts",
+        kernel,
+        "_ids",
+        _first_parts,
+        sizes=TWELVE,
+        append=True,
     ),
     "float16 queries are narrowed": Mutant(
         "bits of the queries are lost",
@@ -890,6 +910,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "WIDENED",
         lambda _right: {"float16": "bfloat16"},
         sizes=TWELVE,
+        append=True,
     ),
     "blocks are larger than a page": Mutant(
         "written past the end of a page",
@@ -906,7 +927,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "scaled twice", prefill, "with_sink", _sink(_scaled), sizes=SINKS
     ),
     "decoding caps the sink": Mutant(
-        "a cap that is of scores alone", decode, "with_sink", _sink(_capped), sizes=ONES_CAPPED
+        "a cap that is of scores alone",
+        decode,
+        "with_sink",
+        _sink(_capped),
+        sizes=ONES_CAPPED,
+        append=True,
     ),
     "decoding takes the sink beside raw scores": Mutant(
         "scale forgotten", decode, "with_sink", _beside_raw_scores, sizes=SINKS
@@ -927,7 +953,12 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "sinks in one of two paths", prefill, "with_sink", _forgotten, sizes=SINKS
     ),
     "scales are not waited for": Mutant(
-        "no wait", flow.Flow, "_wait_scales", _nothing, sizes=OF_CELLS
+        "no wait",
+        flow.Flow,
+        "_wait_scales",
+        _nothing,
+        sizes=OF_CELLS,
+        append=True,
     ),
     "scales in one buffer": Mutant(
         "buffer index constant",
@@ -935,6 +966,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "_copy_scales",
         _one_buffer("scales", _in_first_half),
         sizes=OF_CELLS,
+        append=True,
     ),
     "scales of new cells are not copied": Mutant(
         "older cells alone",
@@ -945,22 +977,47 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         append=True,
     ),
     "scales of the page behind": Mutant(
-        "page index plus one", flow.Flow, "_copy_scales", _next_page, sizes=OF_CELLS
+        "page index plus one",
+        flow.Flow,
+        "_copy_scales",
+        _next_page,
+        sizes=OF_CELLS,
+        append=True,
     ),
     "scales of dead cells": Mutant(
         "NaN times 0", cells, "only_visible", _scales_of_dead_cells, sizes=OF_CELLS_CAPPED
     ),
     "decoding takes scales of V for K": Mutant(
-        "K and V change places", cells, "scales", _other_kind, sizes=OF_CELLS
+        "K and V change places",
+        cells,
+        "scales",
+        _other_kind,
+        sizes=OF_CELLS,
+        append=True,
     ),
     "a prefill takes scales of V for K": Mutant(
-        "K and V change places", cells, "scales_of_head", _other_kind, sizes=OF_CELLS
+        "K and V change places",
+        cells,
+        "scales_of_head",
+        _other_kind,
+        sizes=OF_CELLS,
+        append=True,
     ),
     "a prefill takes scales of another head": Mutant(
-        "heads one off", cells, "scales_of_head", _head_before, sizes=OF_CELLS
+        "heads one off",
+        cells,
+        "scales_of_head",
+        _head_before,
+        sizes=OF_CELLS,
+        append=True,
     ),
     "a prefill takes scales in the order of cells": Mutant(
-        "another order than that of K", cells, "scales_of_head", _in_order_of_cells, sizes=OF_CELLS
+        "another order than that of K",
+        cells,
+        "scales_of_head",
+        _in_order_of_cells,
+        sizes=OF_CELLS,
+        append=True,
     ),
     "registers of scales that follow each other": Mutant(
         "those between are left out",
@@ -968,6 +1025,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "_numbers",
         lambda right: lambda needed: right(list(range(needed[0], needed[0] + len(needed)))),
         sizes=OF_CELLS,
+        append=True,
     ),
     "decoding scales what is capped": Mutant(
         "a scale behind the cap", decode, "scores", _capped_before, sizes=OF_CELLS_CAPPED
@@ -976,10 +1034,20 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         "a scale behind the cap", prefill, "scores", _capped_before, sizes=OF_CELLS_CAPPED
     ),
     "decoding without scales of V": Mutant(
-        "scales in one of two paths", decode, "weigh", _no_scales, sizes=OF_CELLS
+        "scales in one of two paths",
+        decode,
+        "weigh",
+        _no_scales,
+        sizes=OF_CELLS,
+        append=True,
     ),
     "a prefill without scales of V": Mutant(
-        "scales in one of two paths", prefill, "weigh", _no_scales, sizes=OF_CELLS
+        "scales in one of two paths",
+        prefill,
+        "weigh",
+        _no_scales,
+        sizes=OF_CELLS,
+        append=True,
     ),
     "a sink for each fetch": Mutant(
         "added several times", flow.Flow, "_decode", _sink_of_each_fetch, sizes=SINKS

@@ -127,24 +127,24 @@ def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
     """The result of a query: f32 [q_heads, width]. sinks f32[q_heads, 128], or None."""
     held = scratch.total[...], scratch.sums[...]
     if sinks is not None:
-        held = with_sink(shape, *held, scratch.largest[...], sinks[...])
+        score = scratch.largest[...] * remaining(shape)
+        held = with_sink(shape, *held, score, sinks[...])
     return mean(*held)
 
 
 def with_sink(
-    shape: Shape, total: Array, sums: Array, largest: Array, sink: Array
+    shape: Shape, total: Array, sums: Array, score: Array, sink: Array
 ) -> tuple[Array, Array]:
     """The sums with the weight of a sink [rows, 128] in the total; nothing seen stays nothing.
 
-    Both are rescaled to the larger one of the largest score and the sink, so that no exponential
-    overflows. A sink is a score after scale and cap, as `power` takes it with these.
+    score: the largest one, after scale and cap, as a sink is. Both are rescaled to the larger one
+    of it and the sink, so that no exponential overflows.
     """
-    score = largest * remaining(shape)
     top = jnp.maximum(score, sink)
     kept = jnp.where(score == LOWEST, 0.0, jnp.exp(score - top))
     lane = lax.broadcasted_iota(jnp.int32, total.shape, 1)
     own = jnp.where((lane == 0) & (score != LOWEST), jnp.exp(sink - top), 0.0)
-    return total * kept + own, sums * spread(kept, sums.shape[1])
+    return total * kept + own, sums * spread(kept, shape.width)
 
 
 def mean(total: Array, sums: Array) -> Array:
@@ -236,8 +236,9 @@ class Steps:
     ) -> None:
         """Add V, weighted by the exponentials of the scores, and by its scales if it has any."""
         origin = jnp.where(now == LOWEST, 0.0, now)
-        rescale = power(self.shape, before - origin)
-        weights = power(self.shape, held - spread(origin, held.shape[1]))
+        factor = exponent(self.shape)
+        rescale = power((before - origin) * factor)
+        weights = power((held - spread(origin, held.shape[1])) * factor)
         total, sums = self.scratch.total, self.scratch.sums
         total[...] = total[...] * rescale + by_lane(weights)
         added = weigh(self.shape, weights, cells.product(self.shape, values), scales)
@@ -269,7 +270,7 @@ def masked(
 
 
 def scores(shape: Shape, queries: Array, keys: Array, scales: Array | None) -> Array:
-    """Scores f32 [rows of Q, rows of K], capped if there is a cap; the input of `power`.
+    """Scores f32 [rows of Q, rows of K], capped if there is a cap; see `exponent`.
 
     scales f32[1, rows of K], or None.
     """
@@ -287,13 +288,18 @@ def scores(shape: Shape, queries: Array, keys: Array, scales: Array | None) -> A
     return shape.soft_cap * jnp.tanh(found * shape.scale / shape.soft_cap)
 
 
-def power(shape: Shape, difference: Array) -> Array:
-    """e to a difference of scores; a positive scale is applied here, at no extra cost."""
-    return jnp.exp2(difference * (remaining(shape) / math.log(2.0)))
+def power(difference: Array) -> Array:
+    """2 to a difference of scores that are exponents of 2, see `exponent`."""
+    return jnp.exp2(difference)
+
+
+def exponent(shape: Shape) -> float:
+    """The factor that makes of `scores` exponents of 2; a positive scale is in it, at no cost."""
+    return remaining(shape) / math.log(2.0)
 
 
 def remaining(shape: Shape) -> float:
-    """The factor that `scores` leaves to `power`."""
+    """The factor that `scores` leaves out."""
     return shape.scale if shape.soft_cap is None and shape.scale > 0.0 else 1.0
 
 

@@ -622,8 +622,7 @@ class Flow:
         def _() -> None:
             self._wait_result(slot)
             held = self.buffers.results
-            found = prefill.result(shape, scratch, self.inputs.sinks)
-            held[slot, :size] = found.astype(held.dtype)
+            prefill.result(shape, scratch, self.inputs.sinks, held.at[slot, pl.ds(0, size)])
             first, count = self._rows_of(fetch)
             self._store(held, slot, first, count, self.buffers.results_gone, most=size)
             self.buffers.stored[slot] = count

@@ -4,6 +4,7 @@ K and V of a head are strided rows of the words of a fetch. They are extracted o
 of the block that read this head, so that the extraction costs little.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -20,13 +21,14 @@ from impl.attention.tpu.decode import (
     LOWEST,
     Span,
     by_lane,
+    exponent,
     power,
     scores,
     spread,
     weigh,
     with_sink,
 )
-from impl.attention.tpu.shape import LANES, Shape, power_to
+from impl.attention.tpu.shape import LANES, SUBLANES, Shape, power_to
 
 OVERLAPPED: Final = 2**21
 """Scores of the heads that are taken together: fewer leave units idle, and more make long code."""
@@ -36,6 +38,8 @@ LEAST: Final = 256
 """Fewest cells of such a part: a matrix unit takes so many."""
 WAITING: Final = 2**17
 """Scores of the heads whose product with V waits while those of others are multiplied with K."""
+AT_ONCE: Final = SUBLANES
+"""Queries whose results are found together: for more, more registers are spilled."""
 FLOOR: Final = -(2.0 - 2.0**-23) * 2.0**127
 """The largest score of a query that has seen nothing: with a finite one, no difference is NaN."""
 
@@ -74,31 +78,37 @@ def begin(shape: Shape, scratch: Scratch, block: Array) -> None:
         scratch.queries[head] = own
 
 
-def result(shape: Shape, scratch: Scratch, sinks: Any) -> Array:
-    """The result of a block: [q_rows, q_heads, width]. sinks f32[q_heads, 128], or None."""
-    heads, rows = shape.kv_heads, shape.blocks.q_rows
-    parts = [_words(shape, _mean(shape, scratch, sinks, head)) for head in range(heads)]
-    missing = shape.q_heads - heads * shape.group
-    if missing:
-        parts.append(jnp.zeros((missing // shape.paired, rows, shape.width), jnp.uint32))
-    return pltpu.bitcast(jnp.swapaxes(jnp.concatenate(parts), 0, 1), shape.joined)
+def result(shape: Shape, scratch: Scratch, sinks: Any, out: Any) -> None:
+    """Put the result of a block in `out` [q_rows, q_heads, width], a few queries at a time.
+
+    sinks f32[q_heads, 128], or None.
+    """
+    words = range(0, shape.kv_heads * shape.group, shape.paired)
+    missing = (shape.q_heads - shape.kv_heads * shape.group) // shape.paired
+    for first in range(0, shape.blocks.q_rows, AT_ONCE):
+        parts = [_mean(shape, scratch, sinks, head, first) for head in words]
+        parts += [jnp.zeros_like(parts[0])] * missing
+        found = pltpu.bitcast(jnp.swapaxes(jnp.stack(parts), 0, 1), shape.joined)
+        out[first : first + AT_ONCE] = found.astype(out.dtype)
 
 
-def _words(shape: Shape, rows: Array) -> Array:
-    """Rows of a KV head as words: [words of a token, q_rows, width]."""
-    held = pltpu.bitcast(rows.astype(shape.joined), jnp.uint32)
-    return held.reshape(-1, shape.blocks.q_rows, shape.width)
+def _mean(shape: Shape, scratch: Scratch, sinks: Any, head: int, first: int) -> Array:
+    """The weighted mean of V for some queries of the heads of a word; 0 if they see nothing.
 
-
-def _mean(shape: Shape, scratch: Scratch, sinks: Any, head: int) -> Array:
-    """The weighted mean of V for the queries of a KV head; 0 for those that see nothing."""
-    total, sums, largest = scratch.total[head], scratch.sums[head], scratch.largest[head]
+    head: the first of these query heads. first: the first of the queries. u32[AT_ONCE, width].
+    """
+    own, word = divmod(head, shape.group)
+    begin = word * shape.blocks.q_rows + first * shape.paired
+    rows = pl.ds(begin, AT_ONCE * shape.paired)
+    total, sums = scratch.total[own, rows], scratch.sums[own, rows]
     if sinks is not None:
-        score = jnp.where(largest > FLOOR, largest, LOWEST)
+        largest = scratch.largest[own, rows]
+        score = jnp.where(largest > FLOOR, largest * math.log(2.0), LOWEST)
         total, sums = with_sink(shape, total, sums, score, sinks_of(shape, sinks, head))
     # Exactly 0 means that nothing was seen; NaN in a live cell must come out, whatever its maximum.
     total = jnp.sum(total, axis=1, keepdims=True)
-    return jnp.where(total == 0.0, 0.0, sums * (_inverse(shape, total) * shape.v_scale))
+    found = jnp.where(total == 0.0, 0.0, sums * (_inverse(shape, total) * shape.v_scale))
+    return pltpu.bitcast(found.astype(shape.joined), jnp.uint32)
 
 
 def _inverse(shape: Shape, total: Array) -> Array:
@@ -111,14 +121,11 @@ def _inverse(shape: Shape, total: Array) -> Array:
 
 
 def sinks_of(shape: Shape, sinks: Any, head: int) -> Array:
-    """The sink of each row of a KV head: f32 [rows, 128]."""
-    like = (shape.blocks.q_rows * shape.paired, LANES)
+    """The sinks of the heads of a word, from this one on, for each row: f32[rows, 128]."""
+    like = (AT_ONCE * shape.paired, LANES)
     _, second = divide(lax.broadcasted_iota(jnp.int32, like, 0), shape.paired)
-    rows = []
-    for first in range(head * shape.group, (head + 1) * shape.group, shape.paired):
-        own = [jnp.broadcast_to(sinks[first + at, :], like) for at in range(shape.paired)]
-        rows.append(jnp.where(second == 0, own[0], own[-1]))
-    return jnp.concatenate(rows)
+    own = [jnp.broadcast_to(sinks[head + at, :], like) for at in range(shape.paired)]
+    return jnp.where(second == 0, own[0], own[-1])
 
 
 def open_with(
@@ -281,11 +288,14 @@ def _scored(
     turn: Any,
     member: int,
 ) -> Scored:
-    """Multiply Q with K. seen: which cells each query sees; None for all. scales: see `_scales`."""
+    """Multiply Q with K. seen: which cells each query sees; None for all. scales: see `_scales`.
+
+    Scores become exponents of 2 here, so that differences of the largest ones need no factor.
+    """
     head = turn * cells.each(shape) + member
     keys, values = _head(shape, scratch, turn, member, size)
     queries = pltpu.bitcast(scratch.queries[head], shape.compute)
-    held = scores(shape, queries, keys, scales(head, cells.OF_KEYS))
+    held = scores(shape, queries, keys, scales(head, cells.OF_KEYS)) * exponent(shape)
     held = held if seen is None else jnp.where(seen, held, LOWEST)
     return Scored(head, held, values, scales(head, cells.OF_VALUES))
 
@@ -317,8 +327,8 @@ def _add(shape: Shape, scratch: Scratch, scored: Scored) -> None:
     head, held, values, scales = scored
     before = scratch.largest[head]
     now = jnp.maximum(before, jnp.max(held, axis=1, keepdims=True))
-    rescale = power(shape, before - now)
-    weights = power(shape, held - spread(now, held.shape[1]))
+    rescale = power(before - now)
+    weights = power(held - spread(now, held.shape[1]))
     scratch.largest[head] = now
     scratch.total[head] = scratch.total[head] * rescale + by_lane(weights)
     added = weigh(shape, weights, values, scales)
@@ -330,7 +340,7 @@ def _set(shape: Shape, scratch: Scratch, scored: Scored) -> None:
     head, held, values, scales = scored
     like = scratch.largest.shape[1:]
     largest = jnp.broadcast_to(jnp.maximum(jnp.max(held, axis=1, keepdims=True), FLOOR), like)
-    weights = power(shape, held - spread(largest, held.shape[1]))
+    weights = power(held - spread(largest, held.shape[1]))
     scratch.largest[head] = largest
     scratch.total[head] = by_lane(weights)
     scratch.sums[head] = weigh(shape, weights, values, scales)
