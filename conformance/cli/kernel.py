@@ -124,6 +124,8 @@ def _tell(report: Report, tried: "Sequence[Tried]") -> None:
     report.count(**jobs.totals(tried))
     if any(one.cases for one in tried):
         report.say(table.text(tried))
+        pairs = jobs.pairs_of(tried)
+        report.say(f"  any two features of a shape: {pairs['tried']} of {pairs['of']} pairs tried")
     for line in jobs.lines_of(tried)["missed"]:
         report.skip(f"the branch at {line}", why="no shape leads there when the kernel is traced")
     left = [one for one in tried if not one.ended]

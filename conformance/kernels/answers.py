@@ -94,31 +94,36 @@ def right(sizes: Sizes, arrays: Arrays) -> Right:
     )
     given = _in_float64(sizes, arrays, named)
     result, weights = _formats(sizes.kinds)
-    answer, certain = oracle.bounded(
-        oracle.certain_error, *given, **asked, result=result, weights=weights
+    answer, certain = (
+        found[: len(arrays.q)]
+        for found in oracle.bounded(
+            oracle.certain_error, *given, **asked, result=result, weights=weights
+        )
     )
     step = (by != 1.0) * float(np.finfo(np.float32).eps)  # of v_scale, and of the folded scale
 
     def grown(error: Floats) -> Floats:
-        return np.asarray(abs(by) * (error + step * (np.abs(answer) + error)))
+        more = step * (np.abs(answer) + error) if step else 0.0  # an error may be infinite
+        return np.asarray(abs(by) * (error + more))
 
     def likely(tokens: Collection[int]) -> Floats:
-        return grown(
-            probabilistic_bound.probable_bound(
-                *given, **asked, result=result, weights=weights, tokens=tokens
-            )
+        found = probabilistic_bound.probable_bound(
+            *given, **asked, result=result, weights=weights, tokens=tokens
         )
+        return grown(found[: len(arrays.q)])
 
     return Right(by * answer, grown(certain), likely)
 
 
 def _in_float64(sizes: Sizes, arrays: Arrays, named: Ints) -> tuple[NDArray[Any], ...]:
-    """The arrays for the oracle, with the pages alone that the table names."""
-    q, pool, lens, table, *rest = arrays
+    """The arrays for the oracle: the pages that the table names, and a row for each query."""
+    q, pool, lens, table, starts, count = arrays
+    missing = max(0, int(starts[: count[0] + 1].max()) - len(q))
+    q = np.pad(q, ((0, missing), (0, 0), (0, 0)))
     places = np.searchsorted(named, np.clip(table, 0, sizes.pages - 1))
     inside = (table >= 0) & (table < sizes.pages)
     table = np.where(inside, places, len(named)).astype(table.dtype)
-    return (np.asarray(q, np.float64), pool[named], lens, table, *rest)
+    return (np.asarray(q, np.float64), pool[named], lens, table, starts, count)
 
 
 def _formats(kinds: tuple[str, str]) -> tuple[DTypeLike, DTypeLike | None]:

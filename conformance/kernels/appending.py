@@ -3,11 +3,12 @@
 The pool that a kernel receives lacks the cells of its queries' own tokens: they are NaN there, so a
 kernel that reads them from the pool is noticed. As far as the dtype allows, no two NaN have the
 same bits, so a moved or overwritten cell is noticed as well. The tokens of a lost sequence have no
-cell: nothing is to be written for them.
+cell, or some of them have none if destinations are given: nothing is to be written for them.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from random import Random
 from typing import Final
 
 import ml_dtypes
@@ -24,6 +25,7 @@ from conformance.kernels.batches import (
     Numbers,
     Sizes,
     integers,
+    rows_of,
 )
 from conformance.kernels.kernel_under_test import DESTINATIONS, NEW_CELLS
 from spec.vocabulary import INVALID
@@ -31,6 +33,8 @@ from spec.vocabulary import INVALID
 WORDS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 FREE: Final = {1: 0x80, 2: 0x803F, 4: 0x803FFFFF}
 """The free bits of a NaN, by its size in bytes."""
+SHARE: Final = 1 / 2
+"""Of the tokens of a sequence, how many are lost if some are."""
 ABSENT: Final = -128
 """The int8 value of a missing cell, and of padding."""
 
@@ -69,7 +73,8 @@ def _new(sizes: Sizes, batch: Batch, table: Ints) -> Iterator[tuple[int, tuple[i
     """The token of each new cell, and its page and offset."""
     token = 0
     for row, (queries, cells) in enumerate(batch.lens):
-        for position in range(cells - queries, cells):
+        first = cells - queries
+        for position in range(first, first + rows_of(sizes, batch, row)):
             page, offset = divmod(position, sizes.page_size)
             yield token, (int(table[row, page]), offset)
             token += 1
@@ -114,7 +119,10 @@ def steered(
 
 def _written(sizes: Sizes, batch: Batch, table: Ints) -> dict[int, tuple[int, int]]:
     """Page and offset of each token that has a cell."""
-    lost = range(sizes.tokens)[batch.undefined]
+    lost = {*range(sizes.tokens)[batch.undefined]}
+    if batch.lost is not None and batch.lost[1] is Lost.SOME:
+        draws = Random(batch.seed)
+        lost = {token for token in lost if draws.random() < SHARE}
     return {token: place for token, place in _new(sizes, batch, table) if token not in lost}
 
 
@@ -137,6 +145,8 @@ def _without_cells(
     queries, cells = batch.lens[row]
     lens, table = kv_lens.copy(), page_indices.copy()
     match why:
+        case Lost.SOME:  # their destinations say so
+            pass
         case Lost.BEFORE:
             lens[row] = 0
         case Lost.PAST:

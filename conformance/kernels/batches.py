@@ -19,14 +19,22 @@ from spec.attention import visible
 
 FAR: Final = 1 << 20
 """A page id outside of every pool."""
+RESERVED: Final = 32
+"""Entries past the end of a row that go on rising."""
 LOUD: Final = 16.0
 """The score of a needle: its weight exceeds all others together."""
 HUGE: Final = 2.0**100
 """The factor of V in a batch of extremes, for every second number; the others are divided by it."""
 MULTIPLES: Final = (1, 2, 3, 4)
 """How many units of a kernel's work a drawn length has, or one more or less than that."""
+MOST_UNITS: Final = 12
+"""How many units an edge is from the beginning of a sequence, at most."""
 STEEP: Final = 64.0
 """The factor of scores in a steep batch: in float32 `exp` of a score without its maximum overflows.
+"""
+STEEPEST: Final = 1024.0
+"""The factor in every other steep batch, if the dtype of queries has such numbers: scores are then
+far below a number like -1000 that stands for none. With much larger ones no error has a bound.
 """
 
 OF_WIDE_RANGE: Final = ("bfloat16", "float32")
@@ -43,6 +51,8 @@ SCALES: Final = (0.0, -0.03, 0.05, 0.3, -1.0, 2.5)
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
+Lens = tuple[tuple[int, int], ...]
+"""Queries and cells of each sequence."""
 Numbers = NDArray[Any]
 """Of any dtype, those of ml_dtypes among them."""
 
@@ -58,12 +68,23 @@ class Needle(Enum):
     OLDEST = "the oldest in the window: q - w + 1"
 
 
+EVERY: Final = -1
+"""In place of a query: each of its sequence has such a needle."""
+HIDDEN: Final = (Needle.PAST, Needle.NEXT, Needle.BEHIND)
+"""Where the query of a needle sees nothing."""
+NEWEST: Final = (Needle.OWN, Needle.NEXT)
+"""At the edge of what causality leaves to a query."""
+OLDEST: Final = (Needle.OLDEST, Needle.BEHIND)
+"""At the edge of what a window leaves to it."""
+
+
 class Lost(Enum):
     """Why the own tokens of a sequence have no cell, where a kernel writes them."""
 
     BEFORE = "their positions are below 0"
     PAST = "their positions are past the row"
     OUTSIDE = "their pages are outside of the pool"
+    SOME = "the destinations of some of them are out of range"
 
 
 class Options(TypedDict, total=False):
@@ -105,9 +126,9 @@ class Sizes:
     no row needs; half of the ids are then the largest ones. sinks: whether query heads have them;
     their values are those of a batch. scales: whether each cell and KV head has them. plans: block
     sizes of our kernel, by their names in `block_sizes`. roomy: whether there is room for all that
-    such a kernel can do; other shapes are here for something else. races, append: whether our
-    kernel is tried with copies at once, which show races, and with new cells; with shapes that copy
-    alike it need not be.
+    such a kernel can do; other shapes are here for something else. races, append, attend:
+    whether our kernel is tried with copies at once, which show races, with new cells, and without;
+    with shapes that copy alike it need not be.
     """
 
     name: str
@@ -126,6 +147,7 @@ class Sizes:
     roomy: bool = True
     races: bool = False
     append: bool = False
+    attend: bool = True
 
     @property
     def pages(self) -> int:
@@ -152,19 +174,19 @@ class Sizes:
 class Batch:
     """One batch. lens: (queries, cells) of each sequence. seed: of numbers and of page ids.
 
-    needles: (sequence, query of it, where). shared: sequences that share the full pages of the
-    first, as far as both have them. repeated: sequences whose second page is the first one again.
-    ordered: whether page ids rise, as where an allocator has just begun; in every other row two
-    neighbours have changed places. far: whether entries past the end of a row name no page at all,
-    or a page full of NaN. behind:
-    whether cells behind every window are NaN as well; they are in use, but a page that was returned
-    might be another's. steep: whether scores are STEEP times as large. extreme: whether V is as
-    large and as small as HUGE, and K and a query are 0 in places. plain: dead cells are 0, as in
-    most tests of kernels. lost: a sequence whose own tokens have no cell, and why, if the kernel
-    writes them; its answer is then undefined.
+    needles: (sequence, query of it or EVERY, where). shared: sequences that share the full pages of
+    the first, as far as both have them. repeated: sequences whose second page is the first one
+    again. ordered: whether page ids rise, as where an allocator has just begun; in every other row
+    two neighbours have changed places. far: whether entries past the end of a row name no page at
+    all, or a page full of NaN; see `goes_on`. behind: whether cells behind every window are NaN as
+    well; they are in use, but a page that was returned might be another's. steep: whether scores
+    are STEEP times as large, or more. extreme: whether V is as large and as small as HUGE, and K
+    and a query are 0 in places. plain: dead cells are 0, as in most tests of kernels. lost: a
+    sequence whose own tokens have no cell, and why, if the kernel writes them; its answer is then
+    undefined. The queries of the last sequence may go past the end of q: there are no such rows.
     """
 
-    lens: tuple[tuple[int, int], ...]
+    lens: Lens
     seed: int = 0
     needles: tuple[tuple[int, int, Needle], ...] = ()
     shared: tuple[int, ...] = ()
@@ -211,6 +233,11 @@ class Batch:
             plain=held["plain"],
             lost=None if held["lost"] is None else (held["lost"][0], Lost[held["lost"][1]]),
         )
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether page ids rise past the end of a row too, where an allocator reserved pages."""
+        return self.ordered and not (self.far and self.seed % 2)
 
     @property
     def undefined(self) -> slice:
@@ -321,14 +348,21 @@ def build(sizes: Sizes, batch: Batch) -> Arrays:
     q = _narrowed(q, sizes.kinds[0])
     if batch.extreme:
         _put_extremes(sizes, q, pool)
-    placed = [_put(sizes, batch, needle, (q, pool, table, starts)) for needle in batch.needles]
+    placed = [
+        _put(sizes, batch, needle, (q, pool, table, starts)) for needle in _each(sizes, batch)
+    ]
     kept = {place for place in placed if place}
     dead = _dead(sizes, batch, table, kept)
     pool[dead] = 0.0 if batch.plain else loud(sizes)
     scales = _scales(sizes, batch, dead, kept) if sizes.scales else None
-    q = q * np.float32(STEEP) if batch.steep else q
+    q = q * np.float32(_steepness(sizes, batch)) if batch.steep else q
     sinks = _sinks(sizes, batch) if sizes.sinks else None
     return Arrays(q, pool, steered.kv_lens, table, starts, steered.num_seqs, sinks, scales)
+
+
+def _steepness(sizes: Sizes, batch: Batch) -> float:
+    wide = sizes.kinds[0] in OF_WIDE_RANGE
+    return STEEPEST if wide and batch.seed % 2 else STEEP
 
 
 def named_pages(sizes: Sizes, table: Ints) -> Ints:
@@ -369,8 +403,9 @@ def _scales(sizes: Sizes, batch: Batch, dead: Bools, kept: set[tuple[int, int]])
 
 def _sinks(sizes: Sizes, batch: Batch) -> Floats:
     """A sink for each query head, of every kind if there are so many."""
-    every = np.resize(np.array(SINKS, np.float32), sizes.heads[0])
-    mixed = np.random.default_rng((batch.seed, len(SINKS))).permutation(every)
+    draws = np.random.default_rng((batch.seed, len(SINKS)))
+    kinds = draws.permutation(np.array(SINKS, np.float32))
+    mixed = draws.permutation(np.resize(kinds, sizes.heads[0]))
     grown = batch.steep and "soft_cap" not in sizes.options
     return mixed * np.float32(STEEP) if grown else mixed
 
@@ -395,6 +430,7 @@ def _table(sizes: Sizes, batch: Batch, draws: np.random.Generator) -> Ints:
             order[row, 1] = order[row, 0]
     for row in range(sizes.rows):
         used = -(-batch.lens[row][1] // sizes.page_size) if row < len(batch.lens) else 0
+        used += RESERVED if batch.goes_on else 0
         order[row, used:] = FAR if batch.far else nobody
     return order
 
@@ -425,13 +461,23 @@ def _narrowed(numbers: Floats, kind: str) -> Floats:
     return numbers.astype(narrow).astype(np.float32)
 
 
+def _each(sizes: Sizes, batch: Batch) -> Iterator[tuple[int, int, Needle]]:
+    """The needles, with those of every query first."""
+    for row, index, where in sorted(batch.needles, key=lambda one: one[1] != EVERY):
+        every = range(rows_of(sizes, batch, row)) if index == EVERY else [index]
+        yield from ((row, one, where) for one in every)
+
+
 def _put(
     sizes: Sizes,
     batch: Batch,
     needle: tuple[int, int, Needle],
     held: tuple[Floats, Floats, Ints, Ints],
 ) -> tuple[int, int] | None:
-    """Put a key like the query and a large value there, if there is such a cell."""
+    """Put a key like the query and a large value there, if there is such a cell.
+
+    The value of a cell that the query must not see has the other sign.
+    """
     q, pool, table, starts = held
     row, index, where = needle
     queries, length = batch.lens[row]
@@ -445,7 +491,8 @@ def _put(
     q[token] = direction
     grown = sizes.options.get("scale", 1.0) * sizes.options.get("k_scale", 1.0) * width or 1.0
     pool[page, offset, 0::2] = _rounded(sizes, direction * np.float32(LOUD / grown))
-    pool[page, offset, 1::2] = _rounded(sizes, np.float32(4 * _unit(sizes)) * direction)
+    value = 4 * _unit(sizes) * (-1 if where in HIDDEN else 1)
+    pool[page, offset, 1::2] = _rounded(sizes, np.float32(value) * direction)
     return page, offset
 
 
@@ -487,7 +534,67 @@ def drawn(sizes: Sizes, *, units: Collection[int]) -> st.SearchStrategy[Batch]:
         st.sampled_from((1, 1, 0, 2, sizes.page_size, sizes.tokens)) | some | st.integers(0, 9)
     )
     wanted = st.lists(st.tuples(queries, cells), min_size=sizes.fewest, max_size=sizes.rows)
-    return wanted.flatmap(lambda lens: _with_extras(fitting(sizes, lens)))
+    return wanted.flatmap(lambda lens: _with_extras(sizes, fitting(sizes, lens)))
+
+
+def drawn_at_edges(sizes: Sizes, *, units: Collection[int]) -> st.SearchStrategy[Batch]:
+    """Batches in which some query of each sequence sees cells up to an edge, or from one.
+
+    units: by which a kernel divides. The query may be the first or the last of a block of one.
+    """
+    every = sorted({sizes.page_size, *units})
+    few = max(2, sizes.tokens // 2)
+    ends = sorted({2, few, *(unit for unit in every if 2 <= unit <= few)})
+    row = st.builds(
+        _at_edge,
+        st.just(sizes),
+        st.tuples(st.sampled_from(every), st.integers(1, MOST_UNITS), st.integers(-1, 1)),
+        queries=st.sampled_from(ends),
+        last=st.booleans(),
+        more=st.integers(0, 2),
+        newest=st.booleans() if sizes.window else st.just(value=True),
+    )
+    wanted = st.lists(row, min_size=min(3, sizes.rows), max_size=min(8, sizes.rows))
+    return st.tuples(wanted, st.sampled_from((0, 0, 1, 20))).flatmap(
+        lambda found: _with_extras(sizes, _past_the_end(sizes, *found), everywhere=True)
+    )
+
+
+def _at_edge(
+    sizes: Sizes,
+    edge: tuple[int, int, int],
+    *,
+    queries: int,
+    last: bool,
+    more: int,
+    newest: bool,
+) -> tuple[int, int]:
+    """A sequence of which the first or the last of some queries is at an edge.
+
+    edge: so many units, and so many more, are the cells that it sees, or those that are hidden
+    before its oldest one. more: queries behind these.
+    """
+    unit, times, beside = edge
+    times = 1 + (times - 1) % max(1, sizes.capacity // unit)
+    seen = unit * times + beside + (0 if newest else sizes.window or 0)
+    first = seen - 1 - (queries - 1 if last else 0)
+    return queries + more, min(max(first + queries + more, 0), sizes.capacity)
+
+
+def _past_the_end(sizes: Sizes, wanted: list[tuple[int, int]], over: int) -> Lens:
+    """The lengths, as far as they fit, and so many queries of the last sequence past the end of q.
+
+    Queries that do not fit are the last of a sequence: the others stay where they are.
+    """
+    lens = [
+        (queries, max(cells - (before - queries), 0))
+        for (queries, cells), (before, _) in zip(fitting(sizes, wanted), wanted, strict=True)
+    ]
+    left = sizes.tokens - sum(queries for queries, _ in lens[:-1])
+    if over and left:
+        queries, cells = lens[-1]
+        lens[-1] = left + over, min(cells + left + over - queries, sizes.capacity)
+    return tuple(lens)
 
 
 def edges(units: Collection[int], most: int) -> list[int]:
@@ -499,13 +606,24 @@ def edges(units: Collection[int], most: int) -> list[int]:
     return sorted(number for number in every if 0 <= number <= most)
 
 
-def fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def fitting(sizes: Sizes, wanted: list[tuple[int, int]]) -> Lens:
     """Limit queries to the capacity; a long prefill leaves one to each sequence after it."""
     left, lens = sizes.tokens, []
     for after, (queries, cells) in zip(reversed(range(len(wanted))), wanted, strict=True):
         lens.append((min(queries, left - after), cells))
         left -= lens[-1][0]
     return tuple(lens)
+
+
+def rows_of(sizes: Sizes, batch: Batch, row: int) -> int:
+    """The rows of q that a sequence has."""
+    before = sum(queries for queries, _ in batch.lens[:row])
+    return max(0, min(batch.lens[row][0], sizes.tokens - before))
+
+
+def within_rows(sizes: Sizes, batch: Batch) -> Batch:
+    """The batch without queries past the end of q."""
+    return evolve(batch, lens=fitting(sizes, [*batch.lens]))
 
 
 def within_cells(batch: Batch) -> Batch:
@@ -515,10 +633,19 @@ def within_cells(batch: Batch) -> Batch:
     return evolve(batch, lens=lens, needles=needles)
 
 
-def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
-    """Add needles at existing queries, and shared pages."""
-    asking = [(row, index) for row, (queries, _) in enumerate(lens) for index in range(queries)]
+def _with_extras(sizes: Sizes, lens: Lens, *, everywhere: bool = False) -> st.SearchStrategy[Batch]:
+    """Add needles at existing queries, and shared pages. everywhere: needles at every query."""
+    plain = Batch(lens=lens)
+    asking = [
+        (row, index) for row in range(len(lens)) for index in range(rows_of(sizes, plain, row))
+    ]
     needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
+    needles = st.lists(needle, max_size=3 if asking else 0)
+    if everywhere:
+        kinds = NEWEST if sizes.window is None else (*NEWEST, *OLDEST)
+        needles = st.sampled_from(kinds).map(
+            lambda where: [((row, EVERY), where) for row in range(len(lens))]
+        )
     some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)
     return st.builds(
         lambda seed, needles, shared, repeated, ordered, far, behind, steep, extreme, lost: Batch(
@@ -535,7 +662,7 @@ def _with_extras(lens: tuple[tuple[int, int], ...]) -> st.SearchStrategy[Batch]:
             lost=lost,
         ),
         st.integers(0, 2**16),
-        st.lists(needle, max_size=3 if asking else 0),
+        needles,
         some_rows,
         some_rows,
         st.booleans(),
@@ -592,6 +719,7 @@ SIZES: Final = (
         tokens=60,
         options={"scale": 0.1, "k_scale": 0.5, "v_scale": 2.0},
         append=True,
+        attend=False,
         plans=("small", "widening"),
     ),
     Sizes(
@@ -603,6 +731,7 @@ SIZES: Final = (
         tokens=60,
         options={"scale": 0.1, "k_scale": 0.02, "v_scale": 0.05},
         append=True,
+        attend=False,
         plans=("long fetches", "widening"),
     ),
     Sizes(
@@ -623,6 +752,7 @@ SIZES: Final = (
         pages_per_seq=84,
         tokens=60,
         append=True,
+        attend=False,
     ),
     Sizes(
         name="float32, a long context",
@@ -656,6 +786,7 @@ SIZES: Final = (
         plans=("short fetches",),
         roomy=False,
         append=True,
+        attend=False,
     ),
     # A cell fills a tile, so that copies of new cells begin anywhere, as in most models.
     Sizes(
@@ -689,6 +820,7 @@ SIZES: Final = (
         rows=3,
         tokens=60,
         append=True,
+        attend=False,
         plans=("small", "widening", "one page"),
     ),
     # More pages in a row, and in a fetch, than a row of the kernel's table names.
@@ -696,6 +828,7 @@ SIZES: Final = (
         name="pages of one cell",
         heads=(16, 8, 128),
         page_size=1,
+        plans=("short steps",),
         pages_per_seq=1100,
         rows=3,
         tokens=60,
@@ -711,6 +844,7 @@ SIZES: Final = (
         rows=4,
         tokens=60,
         append=True,
+        attend=False,
     ),
     Sizes(
         name="sinks",
@@ -726,12 +860,14 @@ SIZES: Final = (
         name="sinks, a window, a cap, pages of one cell",
         heads=(12, 2, 128),
         page_size=1,
+        plans=("short steps",),
         pages_per_seq=300,
         rows=4,
         tokens=60,
         options={"scale": 0.1, "sliding_window": 21, "soft_cap": 5.0},
         sinks=True,
         append=True,
+        attend=False,
         roomy=False,
     ),
     Sizes(
@@ -746,6 +882,7 @@ SIZES: Final = (
         scales=True,
         plans=("long steps",),
         append=True,
+        attend=False,
     ),
     Sizes(
         name="scales of cells, three KV heads, a window, a cap",
@@ -779,6 +916,7 @@ SIZES: Final = (
         options={"scale": 0.1, "sliding_window": 11000},
         plans=("usual",),
         append=True,
+        attend=False,
     ),
     Sizes(
         name="more than 32,768 positions",
@@ -800,15 +938,7 @@ SIZES: Final = (
         spare=33_000,
         roomy=False,
         append=True,
-    ),
-    Sizes(
-        name="scales below zero, a cap",
-        heads=(4, 2, 128),
-        page_size=32,
-        kinds=("bfloat16", "int8"),
-        pages_per_seq=5,
-        options={"scale": 0.1, "k_scale": -0.02, "v_scale": -0.05, "soft_cap": 5.0},
-        roomy=False,
+        attend=False,
     ),
     Sizes(
         name="a scale of K of zero",
@@ -837,6 +967,193 @@ SIZES: Final = (
         rows=3,
         tokens=5,
         append=True,
+        attend=False,
+        roomy=False,
+    ),
+    # What else is needed so that any two features are tried together, see `features`.
+    Sizes(
+        name="three KV heads of 192, pages of 96, f16 on int8",
+        heads=(3, 3, 192),
+        page_size=96,
+        kinds=("float16", "int8"),
+        pages_per_seq=14,
+        rows=3,
+        options={
+            "scale": 0.07,
+            "sliding_window": 100,
+            "soft_cap": 5.0,
+            "k_scale": -0.02,
+            "v_scale": -0.05,
+        },
+        sinks=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="ten KV heads of 256, pages of 12, f32 on f32",
+        heads=(30, 10, 256),
+        page_size=12,
+        kinds=("float32", "float32"),
+        pages_per_seq=59,
+        rows=3,
+        options={"scale": -0.06, "sliding_window": 37, "soft_cap": 5.0, "v_scale": 0.7},
+        sinks=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="ten KV heads of 192, pages of 16, f16 on fp8",
+        heads=(30, 10, 192),
+        page_size=16,
+        kinds=("float16", "float8_e4m3fn"),
+        pages_per_seq=44,
+        rows=3,
+        options={"scale": 0.07, "soft_cap": 5.0, "k_scale": -0.5},
+        append=True,
+        attend=False,
+        roomy=False,
+    ),
+    Sizes(
+        name="four KV heads of 64, pages of 96, f32 on fp8",
+        heads=(4, 4, 64),
+        page_size=96,
+        kinds=("float32", "float8_e4m3fn"),
+        pages_per_seq=8,
+        rows=3,
+        options={"scale": -0.12, "sliding_window": 21, "soft_cap": 5.0, "v_scale": 0.7},
+        sinks=True,
+        scales=True,
+        append=True,
+        attend=False,
+        roomy=False,
+    ),
+    Sizes(
+        name="ten KV heads of 192, pages of 32, bf16 on bf16",
+        heads=(20, 10, 192),
+        page_size=32,
+        pages_per_seq=22,
+        rows=3,
+        options={"scale": 0.07, "sliding_window": 21, "v_scale": 0.7},
+        sinks=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="one KV head of 256, pages of 32, f16 on int8",
+        heads=(3, 1, 256),
+        page_size=32,
+        kinds=("float16", "int8"),
+        pages_per_seq=41,
+        rows=3,
+        options={"scale": 0.06, "soft_cap": 5.0, "k_scale": -0.02},
+        sinks=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="four KV heads of 192, pages of 1, f16 on f32",
+        heads=(4, 4, 192),
+        page_size=1,
+        kinds=("float16", "float32"),
+        pages_per_seq=300,
+        rows=3,
+        options={"scale": -0.07, "soft_cap": 5.0, "v_scale": 0.7},
+        plans=("short steps",),
+        roomy=False,
+    ),
+    Sizes(
+        name="three KV heads of 80, pages of 24, bf16 on f32",
+        heads=(9, 3, 80),
+        page_size=24,
+        kinds=("bfloat16", "float32"),
+        pages_per_seq=55,
+        rows=3,
+        options={"scale": 0.11, "soft_cap": 5.0, "k_scale": -0.5, "v_scale": -1.5},
+        roomy=False,
+    ),
+    Sizes(
+        name="two KV heads of 256, pages of 64, f16 on fp8",
+        heads=(2, 2, 256),
+        page_size=64,
+        kinds=("float16", "float8_e4m3fn"),
+        pages_per_seq=11,
+        rows=3,
+        options={"scale": -0.06, "sliding_window": 300, "v_scale": 0.7},
+        sinks=True,
+        scales=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="sixteen KV heads of 96, pages of 1, f32 on int8",
+        heads=(16, 16, 96),
+        page_size=1,
+        kinds=("float32", "int8"),
+        pages_per_seq=300,
+        rows=3,
+        options={"scale": 0.1, "soft_cap": 5.0, "k_scale": -0.02, "v_scale": -0.05},
+        sinks=True,
+        plans=("short steps",),
+        roomy=False,
+    ),
+    Sizes(
+        name="one KV head of 192, pages of 128, f32 on f32",
+        heads=(3, 1, 192),
+        page_size=128,
+        kinds=("float32", "float32"),
+        pages_per_seq=11,
+        rows=3,
+        options={"scale": 0.07, "sliding_window": 150, "v_scale": -1.5},
+        sinks=True,
+        scales=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="one KV head of 128, pages of 24, f16 on bf16",
+        heads=(1, 1, 128),
+        page_size=24,
+        kinds=("float16", "bfloat16"),
+        pages_per_seq=55,
+        rows=3,
+        options={"scale": -0.09, "v_scale": 0.7},
+        roomy=False,
+    ),
+    Sizes(
+        name="three KV heads of 64, pages of 96, f16 on fp8",
+        heads=(3, 3, 64),
+        page_size=96,
+        kinds=("float16", "float8_e4m3fn"),
+        pages_per_seq=14,
+        rows=3,
+        options={"scale": 0.12},
+        sinks=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="four KV heads of 256, pages of 1, f32 on fp8",
+        heads=(12, 4, 256),
+        page_size=1,
+        kinds=("float32", "float8_e4m3fn"),
+        pages_per_seq=300,
+        rows=3,
+        options={"scale": 0.06, "k_scale": -0.5},
+        plans=("short steps",),
+        roomy=False,
+    ),
+    Sizes(
+        name="sixteen KV heads of 128, pages of 8, f32 on fp8",
+        heads=(48, 16, 128),
+        page_size=8,
+        kinds=("float32", "float8_e4m3fn"),
+        pages_per_seq=88,
+        rows=3,
+        options={"scale": 0.09, "sliding_window": 64, "v_scale": -1.5},
+        scales=True,
+        roomy=False,
+    ),
+    Sizes(
+        name="two KV heads of 192, pages of 12, f16 on f32",
+        heads=(4, 2, 192),
+        page_size=12,
+        kinds=("float16", "float32"),
+        pages_per_seq=59,
+        rows=3,
+        options={"scale": 0.07, "soft_cap": 5.0},
         roomy=False,
     ),
 )

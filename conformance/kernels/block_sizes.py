@@ -1,6 +1,7 @@
 """Block sizes for known kernels: small ones, so that a small batch takes many steps."""
 
 from collections.abc import Mapping
+from math import gcd
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -34,22 +35,24 @@ def _named(plan: str, sizes: Sizes) -> Own:
     """Arguments of our kernel, by the name of a plan.
 
     small: two groups of steps in a fetch, so that each loop may go on. short fetches: a prompt may
-    fill several. long fetches: twice the small ones. long steps: those of a prefill that need no
-    mask are half as long as a small fetch. one page: of each fetch, for as many queries as a block
-    has. two cores: a chip whose devices have two. usual: the sizes that are planned.
+    fill several. short steps: of decoding, so that few copies of pages of one cell stand beside
+    each in the program. long fetches: twice the small ones. long steps: those of a prefill that
+    need no mask are half as long as a small fetch. one page: of each fetch, for as many queries as
+    a block has. two cores: a chip whose devices have two. usual: the sizes that are planned.
     widening: those of a chip whose matrix unit multiplies no 8-bit numbers, so that they are
     widened, and -0 is kept.
     """
-    from impl.attention.tpu.shape import Blocks, even
+    from impl.attention.tpu.shape import LANES, Blocks, even
 
     if plan in ("usual", "widening"):
         return BY_DEFAULT if plan == "usual" else {"chip": "v4"}
-    fewest = 64 if sizes.heads[1] % 2 == 0 else 128
+    heads = sizes.heads[1]
+    fewest = 64 if heads % 2 == 0 else 128
     fetches = {"short fetches": fewest, "long fetches": 16 * fewest, "one page": sizes.page_size}
     fetch = fetches.get(plan, 8 * fewest)
     small = Blocks(
         kv_pages=fetch // even(sizes.page_size),
-        decode_cells=fewest,
+        decode_cells=fewest if plan != "short steps" else max(16, LANES // gcd(LANES, heads)),
         decode_steps=4,
         q_rows=256 if plan == "one page" else 16,
         prefill_cells=fetch // 2 if plan == "long steps" else 128,

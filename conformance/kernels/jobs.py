@@ -7,6 +7,7 @@ from typing import Final, TypedDict
 
 from attrs import frozen
 
+from conformance.kernels import features
 from conformance.kernels.batches import SIZES, BatchData, Sizes
 from conformance.kernels.block_sizes import variants
 from conformance.kernels.coverage import lines
@@ -87,10 +88,18 @@ class Lines(TypedDict):
     missed: list[str]
 
 
+class Pairs(TypedDict):
+    """Two features at once: those of the shapes that were tried, of all; see `features`."""
+
+    tried: int
+    of: int
+
+
 class Totals(TypedDict):
     """The numbers of the report of a run."""
 
     cases: int
+    pairs: Pairs
     reached: list[Reached]
     lines: Lines
     max_error_over_bound: float
@@ -163,7 +172,7 @@ def _others(name: str, sizes: Sizes, *, mode: str, append: bool, seed: int) -> I
 
 def _jobs(name: str, left_out: Mapping[str, str], cases: int, few: int, seed: int) -> Iterator[Job]:
     for sizes in SIZES:
-        if sizes.name not in left_out:
+        if sizes.name not in left_out and (sizes.attend or name != OURS):
             yield Job(kernel=name, sizes=sizes.name, cases=cases, seed=seed)
             races = sizes.races or name != OURS
             if races:
@@ -201,6 +210,7 @@ def totals(tried: Sequence[Tried]) -> Totals:
         "reached": [
             Reached(**_place(one), **one.covered) for one in tried if one.covered is not None
         ],
+        "pairs": pairs_of(tried),
         "lines": lines_of(tried),
         **_largest(tried),
         "shapes": {
@@ -212,6 +222,14 @@ def totals(tried: Sequence[Tried]) -> Totals:
         "out_of_bounds": found["out_of_bounds"] if any(one.pallas for one in tried) else None,
         "findings": [describe(one) for one in tried if one.wrong],
     }
+
+
+def pairs_of(tried: Sequence[Tried]) -> Pairs:
+    """The pairs of features of the shapes of which batches were judged."""
+    possible = features.possible()
+    shapes = {(one.job.sizes, one.job.append): one.job for one in tried if one.cases}
+    found = features.tried((job.shape, job.append) for job in shapes.values())
+    return Pairs(tried=len(found & possible), of=len(possible))
 
 
 def lines_of(tried: Sequence[Tried]) -> Lines:

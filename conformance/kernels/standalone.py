@@ -61,7 +61,8 @@ def source(job: Job, batch: Batch, what: str) -> str:
     """The text of the file for a batch of this job; twins are left out. Raises InvalidInput."""
     found, sizes = kernel_under_test.find(job.kernel), job.shape
     arrays = build(sizes, batch)
-    rows, right = int(arrays.cu_q_lens[len(batch.lens)]), answers.right(sizes, arrays)
+    rows = min(int(arrays.cu_q_lens[len(batch.lens)]), sizes.tokens)
+    right = answers.right(sizes, arrays)
     names = ("q", "kv_pages", "kv_lens", "page_indices", "cu_q_lens", "num_seqs")
     held = dict(zip(names, arrays, strict=True))
     held |= {"answer": right.answer[:rows], "bound": right.bound[:rows]}

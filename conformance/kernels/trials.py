@@ -9,10 +9,11 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, Protocol, TypedDict, final
+from zlib import crc32
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -24,13 +25,16 @@ from conformance.kernels.batches import (
     Arrays,
     Batch,
     BatchData,
+    Lost,
     Numbers,
     Sizes,
     build,
     drawn,
+    drawn_at_edges,
     first,
     integers,
     within_cells,
+    within_rows,
 )
 from conformance.kernels.block_sizes import CRAMPED, Own, variants
 from conformance.kernels.coverage import lines, unreachable
@@ -39,6 +43,8 @@ from conformance.kernels.coverage.sites import Outcome, decides
 from conformance.kernels.kernel_under_test import APPENDING, NEW_CELLS, OURS, Subject
 
 if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
     from conformance.kernels.coverage.programs import Followed, Program
     from conformance.kernels.interpret import Answer
     from conformance.numerics.oracle import Floats
@@ -48,6 +54,10 @@ TELL_SECONDS: Final = 5.0
 FEW_COLLECTIONS: Final = (200_000, 20, 100)
 """Of garbage: traced programs are a million objects that stay, and each collection visits them."""
 SHRINK_SECONDS: Final = 20.0
+FEW: Final = 5
+"""Batches that reach the most, of a job that has no room for all."""
+AT_EDGES: Final = 6
+"""Batches of a job in which queries see cells up to an edge of a kernel's work."""
 LONG_PROGRAM: Final = 128
 """A page of fewer cells costs like one of so many."""
 AGAINST: Final = "reached, though a reason says that it cannot be"
@@ -159,8 +169,8 @@ class Job:
 
     @property
     def destinations(self) -> bool:
-        """Whether the destinations of new cells are given: with one of two modes of ours."""
-        return self.append and self.is_ours and self.mode == "eager"
+        """Whether the destinations of new cells are given: for some of the shapes, to ours."""
+        return self.append and self.is_ours and self.shape.races
 
     @property
     def program(self) -> tuple[object, ...]:
@@ -168,6 +178,11 @@ class Job:
         alone = () if self.is_ours else (self.mode, self.twin, self.plain, self.seed)
         ours = self.kernel, self.sizes, self.variant, self.append, self.destinations, self.mutant
         return (*ours, *alone)
+
+    @property
+    def draws(self) -> int:
+        """The seed of its draws: each job has others, so that together they meet more."""
+        return crc32(repr((self.seed, self.sizes, self.variant, self.mode, self.append)).encode())
 
     @property
     def is_roomy(self) -> bool:
@@ -222,12 +237,15 @@ class Case:
         """The answer, with what is right in the rows in which it is undefined."""
         undefined = np.zeros((len(out), 1, 1), bool)
         undefined[self.batch.undefined] = True
+        asked = int(self.arrays.cu_q_lens[len(self.batch.lens)])
+        if self.task is not None and asked > len(out):  # some of its new cells are not given
+            undefined[asked - self.batch.lens[-1][0] :] = True
         return np.where(undefined, right, out)
 
     @property
     def rows(self) -> int:
         """The number of queries."""
-        return int(self.arrays.cu_q_lens[len(self.batch.lens)])
+        return min(int(self.arrays.cu_q_lens[len(self.batch.lens)]), len(self.arrays.q))
 
 
 class Wrong(AssertionError):
@@ -292,7 +310,10 @@ class Trial:
         """The outcomes that must be reached, in their order: those that no reason rules out."""
         sites = () if self.flow is None else self.flow.sites
         every = (one for site in sites for one in site.outcomes() if decides(one))
-        return dict.fromkeys(one for one in every if unreachable.why(one, self.plan) is None)
+        given = self.job.destinations
+        return dict.fromkeys(
+            one for one in every if unreachable.why(one, self.plan, destinations=given) is None
+        )
 
     def tell(self, line: Line) -> None:
         """Write a line."""
@@ -433,8 +454,11 @@ class Trial:
         """The batch without what this job does not try."""
         job = self.job
         batch = evolve(batch, needles=(), far=False, plain=True) if job.plain else batch
-        if not (job.append and job.is_ours):  # others promise nothing of such tokens
-            batch = evolve(batch, lost=None)
+        some = batch.lost is not None and batch.lost[1] is Lost.SOME
+        if not (job.append and job.is_ours) or (some and not job.destinations):
+            batch = evolve(batch, lost=None)  # others promise nothing of such tokens
+        if not job.is_ours or job.twin is not None:  # nor of queries that have no row
+            batch = within_rows(job.shape, batch)
         if job.append or not job.is_ours:
             batch = within_cells(batch)
         return appending.apart(job.shape, batch) if job.append else batch
@@ -544,6 +568,7 @@ def run(trial: Trial) -> None:
     followed. If one fails, drawing searches for a smaller one.
     """
     job, units = trial.job, {*variants(trial.job.kernel, trial.job.shape)[trial.job.variant][1]}
+    sizes: Collection[int] = units
     try:
         trial.check(IDLE)
         trial.begin()
@@ -551,10 +576,14 @@ def run(trial: Trial) -> None:
             trial.begin_to_follow()
         if trial.flow is not None:
             units |= trial.flow.units
-        drawing = _drawing(job, units)
+            sizes = trial.flow.sizes
+        drawing = _drawing(job, drawn(job.shape, units=units))
         chosen = [] if trial.flow is None else _chosen(trial, drawing, units)
         for batch in chosen:
             trial.try_one(batch)
+        if job.searches:
+            at_edges = drawn_at_edges(job.shape, units=sizes)
+            _drawing(job, at_edges)(trial.check, count=AT_EDGES, shrink=job.shrink)
         drawing(trial.check, count=max(1, job.cases - len(chosen)), shrink=job.shrink)
     except (Wrong, Enough):
         pass
@@ -572,7 +601,7 @@ class _Drawing(Protocol):
         ...
 
 
-def _drawing(job: Job, units: set[int]) -> _Drawing:
+def _drawing(job: Job, batches: "SearchStrategy[Batch]") -> _Drawing:
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
     from conformance.runtime.draws_by_seed import by_seed_alone
@@ -586,7 +615,7 @@ def _drawing(job: Job, units: set[int]) -> _Drawing:
             phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
             suppress_health_check=list(HealthCheck),
         )
-        search = seed(job.seed)(chosen(given(drawn(job.shape, units=units))(take)))
+        search = seed(job.draws)(chosen(given(batches)(take)))
         with by_seed_alone():
             search()
 
@@ -608,9 +637,10 @@ def _chosen(trial: Trial, drawing: _Drawing, units: set[int]) -> list[Batch]:
 
     drawing(take, count=search.DRAWN, shrink=False)
     every = search.candidates(found, follow)
-    sizes, seed = trial.job.shape, trial.job.seed
+    sizes, seed = trial.job.shape, trial.job.draws
     every = search.changed(sizes, every, follow, units=sorted(units), seed=seed, done=trial.has_all)
-    return search.chosen(sizes, every, follow, edges=trial.job.cases)
+    most = None if trial.job.is_roomy else FEW
+    return search.chosen(sizes, every, follow, edges=trial.job.cases, most=most)
 
 
 def main() -> None:

@@ -35,6 +35,9 @@ from spec.vocabulary import INVALID
 from spec.vocabulary.errors import InvalidInput
 
 WINDOWED: Final = SIZES[2]
+"""A shape to which the destinations of new cells are given."""
+UNGUIDED: Final = SIZES[6]
+"""One to which they are not."""
 BATCH: Final = Batch(lens=((3, 40), (0, 7), (1, 16), (16, 16)), seed=5)
 
 
@@ -157,8 +160,8 @@ LIMITS: Final[Mapping[Lost, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("seed", deep_after(1, [0, 1]))
-@pytest.mark.parametrize("why", Lost)
-@pytest.mark.parametrize("planted", deep_after(2, [None, *Lost]))
+@pytest.mark.parametrize("why", LIMITS)
+@pytest.mark.parametrize("planted", deep_after(2, [None, *LIMITS]))
 def test_a_token_that_is_written_although_it_has_no_cell_is_noticed(
     planted: Lost | None, why: Lost, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -167,7 +170,7 @@ def test_a_token_that_is_written_although_it_has_no_cell_is_noticed(
         names = dict(vars(places))
         exec(inspect.getsource(places.of).replace(*LIMITS[planted]), names)
         monkeypatch.setattr(places, "of", names["of"])
-    job = Job(kernel="reference", sizes=WINDOWED.name, append=True, results=str(tmp_path / "lines"))
+    job = Job(kernel="reference", sizes=UNGUIDED.name, append=True, results=str(tmp_path / "lines"))
     kernel = find_appending("reference")
     assert kernel is not None
     trial = Trial(job, kernel, {})
@@ -183,7 +186,7 @@ def test_a_token_that_is_written_although_it_has_no_cell_is_noticed(
 def test_a_destination_of_no_cell_that_is_written_is_noticed(
     *, planted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A number below 0 would be that of a cell at the end. With late copies none is given."""
+    """A number below 0 would be that of a cell at the end. To most shapes none is given."""
     if planted:
         names = dict(vars(paged))
         right = "jnp.where(destinations < 0, INVALID, destinations)"
@@ -192,11 +195,12 @@ def test_a_destination_of_no_cell_that_is_written_is_noticed(
     kernel = find_appending("reference")
     assert kernel is not None
     said = []
-    for mode in ("on_wait", "eager"):
-        results = str(tmp_path / mode)
-        job = Job(kernel="reference", sizes=WINDOWED.name, mode=mode, append=True, results=results)
+    for sizes in (UNGUIDED, WINDOWED):
+        results = str(tmp_path / sizes.name)
+        job = Job(kernel="reference", sizes=sizes.name, append=True, results=results)
+        assert job.destinations == (sizes is WINDOWED)
         trial = Trial(job, kernel, {})
-        with nullcontext() if mode == "on_wait" or not planted else pytest.raises(Wrong):
+        with nullcontext() if sizes is UNGUIDED or not planted else pytest.raises(Wrong):
             trial.check(Batch(lens=ROWS))
         said.append(trial.found["what"] if trial.found else [])
 
@@ -209,7 +213,7 @@ def test_nothing_is_promised_of_such_tokens_by_other_kernels() -> None:
     for name, append in (("reference", False), ("tpu", False), ("toys:right", True)):
         job = Job(kernel=name, sizes=WINDOWED.name, append=append)
         assert evolve(batch, lost=None) == Trial(job, find("reference"), {}).allowed(batch)
-        assert not evolve(job, mode="eager").destinations
+        assert not job.destinations
 
 
 @pytest.mark.parametrize("kernel", [append_and_attend, append_and_attend_tpu])
@@ -255,6 +259,22 @@ def test_the_kernel_reads_its_operands_and_writes_the_pool() -> None:
 
     assert ("passed", []) == (ours.ended, ours.what), ours.text
     assert ("finding", ["not_appended", "wrong"]) == (stale.ended, stale.what), stale.text
+
+
+def test_some_tokens_are_lost_only_where_destinations_can_say_so() -> None:
+    """Then about half of them have no cell; the table could leave out none of them alone."""
+    batch = Batch(lens=ROWS, lost=(3, Lost.SOME))
+    for sizes in (WINDOWED, UNGUIDED):
+        job = Job(kernel="tpu", sizes=sizes.name, append=True)
+        allowed = Trial(job, find("tpu"), {}).allowed(batch)
+        assert job.destinations == (allowed.lost is not None)
+
+    _, given = appending.steered(WINDOWED, batch, destinations=True)
+    assert given is not None
+    cells = WINDOWED.pages * WINDOWED.page_size
+    named = [0 <= one < cells for one in given[: sum(queries for queries, _ in ROWS)]]
+    assert all(named[:5])
+    assert 3 < sum(named[5:]) < 13
 
 
 @pytest.mark.deep

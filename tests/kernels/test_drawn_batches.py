@@ -6,21 +6,30 @@ from collections import Counter
 from functools import cache
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from attrs import evolve, fields
 from deep import deep_after
 from hypothesis import Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from conformance.kernels import batches
 from conformance.kernels.batches import (
+    EVERY,
+    HIDDEN,
+    RESERVED,
     SIZES,
     Batch,
     Lost,
     Needle,
     Sizes,
+    build,
     drawn,
+    drawn_at_edges,
     first,
+    rows_of,
     within_cells,
+    within_rows,
 )
 from conformance.kernels.block_sizes import variants
 from impl.attention.tpu.shape import Blocks
@@ -43,11 +52,16 @@ def every(name: str) -> list[Batch]:
 
 def of_seed(sizes: Sizes, number: int) -> list[Batch]:
     """What one seed draws."""
+    return taken(drawn(sizes, units=(STEP,)), number)
+
+
+def taken(strategy: SearchStrategy[Batch], number: int) -> list[Batch]:
+    """What one seed draws from a strategy."""
     found: list[Batch] = []
 
     @seed(number)
     @settings(max_examples=DRAWS, database=None, deadline=None, phases=[Phase.generate])
-    @given(drawn(sizes, units=(STEP,)))
+    @given(strategy)
     def take(batch: Batch) -> None:
         found.append(batch)
 
@@ -140,12 +154,87 @@ def test_what_is_drawn_exists(name: str) -> None:
 
     for batch in every(name):
         rows: Any = range(len(batch.lens))
-        assert sum(queries for queries, _ in batch.lens) <= sizes.tokens
+        assert batch == within_rows(sizes, batch)
         assert all(queries >= 0 <= cells <= sizes.capacity for queries, cells in batch.lens)
         assert all(queries <= cells for queries, cells in within_cells(batch).lens)
         assert all(row in rows and 0 <= at < batch.lens[row][0] for row, at, _ in batch.needles)
         assert {*batch.shared, *batch.repeated} <= {*rows}
         assert all(0 < row for row in batch.shared)
+
+
+WINDOWED: Final = SIZES[8]
+BLOCKS: Final = (16, 128)
+
+
+@cache
+def at_edges() -> list[Batch]:
+    """Some hundred batches at the edges of these blocks."""
+    strategy = drawn_at_edges(WINDOWED, units=BLOCKS)
+    return [batch for number in SEEDS for batch in taken(strategy, number)]
+
+
+@pytest.mark.parametrize("first_one", [True, False])
+@pytest.mark.parametrize("newest", [True, False])
+@pytest.mark.parametrize("beside", [-1, 0, 1])
+def test_queries_of_blocks_see_up_to_an_edge(*, first_one: bool, newest: bool, beside: int) -> None:
+    """The first and the last query of a block see up to, or from, each edge and beside it."""
+    window = WINDOWED.window
+    assert window is not None
+    met = 0
+    for batch in at_edges():
+        for queries, cells in batch.lens:
+            position = cells - queries + (0 if first_one else BLOCKS[0] - 1)
+            edge = position + 1 if newest else position - window + 1
+            met += queries > BLOCKS[0] and edge > 0 and (edge - beside) % BLOCKS[1] == 0
+
+    assert met >= 3
+
+
+def test_every_query_has_a_needle_at_an_edge() -> None:
+    """With one that it must not see, its value has the other sign than with one that it sees."""
+    lens = ((5, 1500), (1, 1400))
+    for where in (Needle.NEXT, Needle.OWN, Needle.BEHIND, Needle.OLDEST):
+        batch = Batch(lens=lens, needles=((0, EVERY, where), (1, EVERY, where)))
+        arrays, window = build(WINDOWED, batch), WINDOWED.window
+        assert window is not None
+        for row, (queries, cells) in enumerate(lens):
+            for index in range(queries):
+                position = cells - queries + index
+                at = {
+                    Needle.NEXT: position + 1,
+                    Needle.OWN: position,
+                    Needle.BEHIND: position - window,
+                    Needle.OLDEST: position - window + 1,
+                }[where]
+                page, offset = divmod(at, WINDOWED.page_size)
+                held = arrays.kv_pages[arrays.page_indices[row, page], offset]
+                query = arrays.q[arrays.cu_q_lens[row] + index, 0]
+                assert set(np.sign(held[0] * query)) == {1.0}
+                assert set(np.sign(held[1] * query)) == {-1.0 if where in HIDDEN else 1.0}
+
+
+def test_queries_go_past_the_end_of_q() -> None:
+    """Of some batches the last sequence has more queries than rows are left; others are full."""
+    found = at_edges()
+    over = [sum(queries for queries, _ in one.lens) - WINDOWED.tokens for one in found]
+
+    assert {1, 20} <= set(over)
+    for batch in found:
+        last = len(batch.lens) - 1
+        rows = [rows_of(WINDOWED, batch, row) for row in range(last + 1)]
+        assert rows[:-1] == [queries for queries, _ in batch.lens[:-1]]
+        assert sum(rows) <= WINDOWED.tokens
+        assert rows == [queries for queries, _ in within_rows(WINDOWED, batch).lens]
+
+
+def test_ids_go_on_past_the_end_of_a_row() -> None:
+    """Where page ids rise they do, unless entries past the end name no page at all."""
+    lens = ((1, 150), (3, 300))
+    for far, number in itertools.product((True, False), (0, 1)):
+        batch = Batch(lens=lens, ordered=True, far=far, seed=number)
+        table = batches.integers(WINDOWED, batch).page_indices
+        rises = bool((np.diff(table[0, :RESERVED]) == 1).all())
+        assert rises == batch.goes_on == (not (far and number))
 
 
 def test_new_tokens_begin_before_a_later_fetch() -> None:

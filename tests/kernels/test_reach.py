@@ -22,7 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from conformance.kernels import block_sizes, interpret
-from conformance.kernels.batches import SIZES, Batch, first
+from conformance.kernels.batches import SIZES, Batch, drawn, first
 from conformance.kernels.coverage import lines, search, unreachable
 from conformance.kernels.coverage.programs import Followed, Program
 from conformance.kernels.coverage.scalars import Unknown
@@ -31,7 +31,7 @@ from conformance.kernels.kernel_under_test import Subject, find, find_appending
 from conformance.kernels.trials import AGAINST, Job, Trial, _chosen, _drawing
 
 COUNTS: Final = 6
-SMALL: Final = "scales below zero, a cap"
+SMALL: Final = "a scale of K of zero"
 """A shape that is followed fast."""
 
 
@@ -221,7 +221,7 @@ def searched(job: Job) -> tuple[Trial, list[Batch]]:
     trial.begin_to_follow()
     assert trial.flow is not None
     units = set(trial.flow.units)
-    chosen = _chosen(trial, _drawing(job, units), units)
+    chosen = _chosen(trial, _drawing(job, drawn(job.shape, units=units)), units)
     for batch in chosen:
         trial.seen |= trial.follow(trial.allowed(batch)).seen
     return trial, chosen

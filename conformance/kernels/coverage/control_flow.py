@@ -34,6 +34,10 @@ OF_PROMISES: Final = frozenset({"cond", "rem", "ne"})
 """Equations by which `promises` checks one."""
 SILENT: Final = {*ARITHMETIC, *SAME, "convert_element_type", "select_n", "get"} - COMPARING
 """Equations that do nothing but compute: comparisons are noted."""
+SHIFTS: Final = frozenset({"shift_left", "shift_right_arithmetic", "shift_right_logical"})
+BITS: Final = 31
+"""A shift by fewer is a product or a quotient of int32."""
+DIVIDING: Final = (SHIFTS - {"shift_left"}) | {"div", "rem"}
 NAMELESS: Final = ("<locals>", "<lambda>", "_")
 
 
@@ -107,10 +111,14 @@ class _Place:
 
 @define(eq=False)
 class _Compiler:
-    """Compiles the programs of one kernel. literals: integers beside which others are computed."""
+    """Compiles the programs of one kernel.
+
+    literals: integers beside which others are computed. sizes: those by which others are divided.
+    """
 
     sites: list[Site] = field(factory=list)
     literals: set[int] = field(factory=set)
+    sizes: set[int] = field(factory=set)
 
     def block(self, jaxpr: Any, place: _Place) -> _Block:
         if jaxpr.constvars:
@@ -163,8 +171,13 @@ class _Compiler:
         return _computed(ARITHMETIC[name], at.every(equation.invars), out[0], site)
 
     def _note(self, equation: Any) -> None:
-        found = (plain(atom) for atom in equation.invars if hasattr(atom, "val"))
-        self.literals |= {value for value in found if value is not None and value > 1}
+        every = (plain(atom) for atom in equation.invars if hasattr(atom, "val"))
+        found = {value for value in every if value is not None and value > 1}
+        name = equation.primitive.name
+        if name in SHIFTS:
+            found = {1 << value for value in found if value < BITS}
+        self.literals |= found
+        self.sizes |= found if name in DIVIDING else set()
 
 
 def _used(made: Sequence[tuple[Any, _Step]], results: Sequence[Any]) -> list[_Step]:
@@ -460,11 +473,13 @@ _MAKERS: Final[Mapping[str, _Maker]] = {
 class Kernel:
     """One kernel of a program. sites: where integers decide. literals: integers in its sizes.
 
-    whole: of each operand, whether a kernel with a grid has all of it at each of its points.
+    sizes: those by which it divides. whole: of each operand, whether a kernel with a grid has all
+    of it at each of its points.
     """
 
     sites: tuple[Site, ...]
     literals: frozenset[int]
+    sizes: frozenset[int]
     _block: _Block
     _kinds: tuple[Any, ...]
     _grid: tuple[int, ...]
@@ -494,8 +509,8 @@ def kernel(params: Mapping[str, Any], *, name: str) -> Kernel:
     kinds = tuple(variable.aval for variable in params["jaxpr"].invars)
     whole = [True] * mapping.num_index_operands + [*map(_is_whole, mapping.block_mappings)]
     whole += [True] * (len(kinds) - len(whole))
-    literals = frozenset(compiler.literals)
-    return Kernel(tuple(compiler.sites), literals, block, kinds, tuple(mapping.grid), tuple(whole))
+    numbers = frozenset(compiler.literals), frozenset(compiler.sizes)
+    return Kernel(tuple(compiler.sites), *numbers, block, kinds, tuple(mapping.grid), tuple(whole))
 
 
 def _is_whole(mapping: Any) -> bool:

@@ -48,6 +48,11 @@ class Program:
         every: frozenset[int] = frozenset().union(*(one.literals for one in self._kernels))
         return frozenset(one for one in every if one >= SMALL and one & (one + 1))
 
+    @property
+    def sizes(self) -> frozenset[int]:
+        """The integers by which the kernels divide: of their steps, blocks and copies."""
+        return frozenset().union(*(one.sizes for one in self._kernels))
+
     def follow(self, arrays: Sequence[Numbers | None]) -> Followed:
         """What happens with these arguments, None for those without integers. Raises Unknown."""
         watch, work = Watch(), 0

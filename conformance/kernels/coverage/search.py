@@ -9,7 +9,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from conformance.kernels.batches import Batch, Sizes, edges, fitting
+from conformance.kernels.batches import Batch, Lost, Sizes, edges, fitting
 from conformance.kernels.coverage.programs import Followed
 from conformance.kernels.coverage.sites import Outcome, decides
 
@@ -75,7 +75,7 @@ def changed(
         batch, other = draws.choice(found).batch, draws.choice(found).batch
         lens = _change(draws, [*batch.lens], [*other.lens], cells, queries, units)
         new = with_lens(sizes, batch, lens or [*batch.lens])
-        new = evolve(new, ordered=not new.ordered) if draws.randrange(4) == 0 else new
+        new = _steered(draws, new)
         candidate = Candidate(new, follow(new))
         work -= candidate.followed.work
         if candidate.followed.seen - seen:
@@ -94,7 +94,7 @@ def _change(
 ) -> Lens:
     """One change of the lengths of some sequences."""
     row = draws.randrange(len(lens))
-    match draws.randrange(10):
+    match draws.randrange(11):
         case 0:
             draws.shuffle(lens)
         case 1:
@@ -112,7 +112,7 @@ def _change(
         case 7 if units:
             step = draws.choice(units) * draws.choice((-1, 1))
             lens[row] = lens[row][0], min(max(lens[row][1] + step, 0), cells[-1])
-        case 8 if units:
+        case 8 | 9 if units:
             unit = draws.choice(units)
             behind = unit * draws.randint(0, cells[-1] // unit) + draws.randint(-1, BEHIND)
             few = draws.choice((lens[row][0], draws.randint(2, BEHIND)))
@@ -120,6 +120,20 @@ def _change(
         case _:
             lens[row:row] = [(0, _small(draws, cells))] * 2
     return lens
+
+
+def _steered(draws: Random, batch: Batch) -> Batch:
+    """Now and then a change of what else steers a kernel: the ids of pages, and lost tokens."""
+    lost = draws.randrange(len(batch.lens)), draws.choice([*Lost])
+    match draws.randrange(8):
+        case 0 | 1:
+            return evolve(batch, ordered=not batch.ordered)
+        case 2:
+            return evolve(batch, seed=draws.randrange(1 << 16))
+        case 3:
+            return evolve(batch, lost=lost)
+        case _:
+            return batch
 
 
 def _small(draws: Random, every: Sequence[int]) -> int:
@@ -143,12 +157,15 @@ def with_lens(sizes: Sizes, batch: Batch, lens: Lens) -> Batch:
     )
 
 
-def chosen(sizes: Sizes, every: Sequence[Candidate], follow: Follow, *, edges: int) -> list[Batch]:
+def chosen(
+    sizes: Sizes, every: Sequence[Candidate], follow: Follow, *, edges: int, most: int | None = None
+) -> list[Batch]:
     """Those that reach all that any of them reaches of branches and loops, and cost little.
 
-    edges: how many more are chosen for what else they reach, such as numbers that are equal.
+    edges: how many more are chosen for what else they reach, such as numbers that are equal. most:
+    so many reach as much as they can; by default there is no limit.
     """
-    found, _ = _greedy(every, set(), decides, most=len(every))
+    found, _ = _greedy(every, set(), decides, most=len(every) if most is None else most)
     found = _without_spare(found)
     for at, one in enumerate(found):
         rest = (other for other in found if other is not one)

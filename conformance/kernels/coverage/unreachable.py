@@ -28,7 +28,8 @@ class Reason:
 
     where: a pattern of the innermost functions of a site. what: of the beginning of the outcome.
     holds: for the sizes of a call, and the power of two that the scope names, 0 if none. scope: a
-    pattern of it. looped: whether a loop is around the site; None if that does not matter.
+    pattern of it. looped: whether a loop is around the site; None if that does not matter. given:
+    whether destinations are; None if that does not matter.
     """
 
     why: str
@@ -37,6 +38,7 @@ class Reason:
     holds: "Callable[[Shape, int], bool]" = lambda _shape, _power: True
     scope: str = r"\d*"
     looped: bool | None = None
+    given: bool | None = None
 
     def names(self, outcome: Outcome) -> bool:
         """Whether it is of this outcome."""
@@ -56,14 +58,18 @@ def _place(outcome: Outcome) -> tuple[str, str]:
     return LINE.sub("", found["chain"]), found["scope"] or ""
 
 
-def why(outcome: Outcome, shape: "Shape | None") -> str | None:
-    """Why our kernel cannot do this in a call of this shape; None if it can, or is another's."""
+def why(outcome: Outcome, shape: "Shape | None", *, destinations: bool = False) -> str | None:
+    """Why our kernel cannot do this in a call of this shape; None if it can, or is another's.
+
+    destinations: whether those of new cells are given.
+    """
     if shape is None:
         return None
     _, scope = _place(outcome)
     number = int(scope) if scope.isdigit() else 0
     for reason in REASONS:
-        if reason.names(outcome) and reason.holds(shape, number):
+        meant = reason.given in (None, destinations)
+        if meant and reason.names(outcome) and reason.holds(shape, number):
             return reason.why
     return None
 
@@ -100,6 +106,11 @@ def _blended(shape: "Shape") -> int:
     from impl.attention.tpu import writing
 
     return int(writing.sized(shape).old.shape[0])
+
+
+def _all_wait(shape: "Shape") -> bool:
+    """Whether the first and the last blocks of all sequences can wait together."""
+    return 2 * shape.seqs <= _blended(shape) - 2
 
 
 REASONS: Final = (
@@ -226,17 +237,25 @@ REASONS: Final = (
     Reason("a call has a token", r"_kernel", "no pass"),
     Reason(
         "each sequence begins and ends inside of one block, and blocks wait until there are more",
-        r"part < run",
+        r"room < run",
         "taken",
-        lambda shape, _power: 2 * shape.seqs < _blended(shape),
-        scope="full",
+        lambda shape, _power: _all_wait(shape),
+        given=False,
     ),
     Reason(
-        "so no buffer is full before the end",
-        r"blend < part",
+        "so none is written before the end",
+        r"blend < room",
         "",
-        lambda shape, _power: 2 * shape.seqs < _blended(shape),
+        lambda shape, _power: _all_wait(shape),
+        given=False,
     ),
-    Reason("a full buffer holds several blocks", r"blend < part", "(no|one) pass"),
+    Reason("a block waits if one is due", r"blend < room", "no pass"),
+    Reason(
+        "without destinations none is due until several wait",
+        r"blend < room",
+        "one pass",
+        lambda shape, _power: _blended(shape) > 2,
+        given=False,
+    ),
 )
 """Of our kernel, see `impl.attention.tpu`."""

@@ -1,0 +1,91 @@
+"""The shapes of the bench: any two features that a call can have are tried together."""
+
+from typing import Final
+
+import pytest
+from attrs import evolve
+
+from conformance.kernels import features, jobs
+from conformance.kernels.batches import PLAIN, SIZES, Options, Sizes
+from conformance.kernels.kernel_under_test import find
+from conformance.kernels.processes import Tried
+from conformance.kernels.seeded_bugs import MUTANTS
+from conformance.kernels.trials import Job
+
+PLANNED: Final = jobs.plan(find("tpu"), cases=3, seed=0).jobs
+SHAPES: Final = {(job.sizes, job.append): (job.shape, job.append) for job in PLANNED}
+
+
+def test_any_two_features_are_tried_together() -> None:
+    """Of our kernel, in some job of the whole command."""
+    assert features.possible() == features.tried(SHAPES.values())
+
+
+@pytest.mark.parametrize("name", sorted({sizes for sizes, _ in SHAPES})[::6])
+def test_a_shape_that_is_left_out_leaves_pairs(name: str) -> None:
+    """So the shapes that were added for a pair are needed; others are here for their sizes."""
+    rest = features.tried(shape for shape in SHAPES.values() if shape[0].name != name)
+    added = name.partition(" of ")[2]
+    assert (features.possible() > rest) == bool(added) or not added
+
+
+def test_a_run_says_how_many_pairs_it_tried() -> None:
+    """Of shapes of which a batch was judged."""
+    tried = [Tried(job) for job in PLANNED]
+    assert 0 == jobs.pairs_of(tried)["tried"]
+    for one in tried:
+        one.cases = 1
+    assert jobs.pairs_of(tried) == {"tried": 623, "of": 623}
+    tried[0].cases, names = 0, len([*features.EVERY])
+    assert names * (names - 1) // 2 == jobs.pairs_of(tried[1:2])["tried"]
+
+
+def test_features_are_read_from_a_shape() -> None:
+    """Each value from a shape that has it."""
+    options = Options(scale=-0.1, sliding_window=9, soft_cap=2.0, v_scale=0.5)
+    shape = Sizes(
+        name="",
+        heads=(30, 10, 192),
+        page_size=12,
+        kinds=("float16", "float8_e5m2"),
+        options=options,
+        sinks=True,
+        scales=True,
+    )
+    found = features.of(shape, append=True)
+    plain = evolve(shape, heads=(2, 2, 64), page_size=1, options=PLAIN, sinks=False, scales=False)
+
+    assert ("more", "another", "another", "no power of two", "float16", "float8") == tuple(
+        found[name] for name in [*features.EVERY][:6]
+    )
+    assert {"yes", "0 or below", "another"} == {found[name] for name in [*features.EVERY][6:]}
+    plainly = features.of(plain, append=False)
+    assert ("2", "1", "below 128", "1") == tuple(plainly[name] for name in [*features.EVERY][:4])
+    assert {"no", "above 0", "1"} == {plainly[name] for name in [*features.EVERY][6:]}
+
+
+def test_what_cannot_be_copied_is_no_pair() -> None:
+    """Three heads of a page of one cell fill neither tiles nor a part of one; scales need 128."""
+    possible = features.possible()
+
+    assert ("KV heads", "odd", "page", "1") not in possible
+    assert ("page", "1", "scales", "yes") not in possible
+    assert ("KV heads", "odd", "page", "no power of two") in possible
+    assert ("KV heads", "1", "scales", "yes") in possible
+
+
+def test_every_planted_bug_is_in_a_job_of_the_command() -> None:
+    """One that only another job catches would count as caught by a command that misses it."""
+    planned = {(job.sizes, job.variant, job.mode, job.append) for job in PLANNED}
+    for name, one in MUTANTS.items():
+        assert (one.sizes, one.variant, one.mode, one.append) in planned, name
+
+
+def test_of_another_kernel_every_shape_is_tried_without_new_cells() -> None:
+    """Which shapes need not be, is known of our kernel alone."""
+    foreign = jobs.plan(find("reference"), cases=3, seed=0)
+    attended = {job.sizes for job in foreign.jobs if not job.append}
+
+    assert {sizes.name for sizes in SIZES} - foreign.left_out.keys() == attended
+    assert not all(sizes.attend for sizes in SIZES)
+    assert Job(kernel="tpu", sizes=SIZES[3].name).shape is SIZES[3]
