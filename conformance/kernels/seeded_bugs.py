@@ -35,6 +35,8 @@ FOUR: Final = SIZES[11].name
 PLANNED: Final = "as planned, eight KV heads"
 LONG_WINDOW: Final = SIZES[8].name
 MANY: Final = SIZES[9].name
+UNGUIDED: Final = "a head_dim of 80, no groups"
+"""Destinations of its new cells follow from the table."""
 ONES: Final = "pages of one cell"
 LARGE_PAGES: Final = "e5m2, wide heads, large pages"
 TWELVE: Final = "float16 queries, pages of 12"
@@ -82,7 +84,12 @@ class Call(Protocol):
     """As the traced call of the kernel."""
 
     def __call__(
-        self, shape: Shape, *given: object, sinks: Array | None, new: Array | None = None
+        self,
+        shape: Shape,
+        *given: object,
+        sinks: Array | None,
+        scales: Array | None,
+        new: Array | None = None,
     ) -> Array:
         """Attend."""
         ...
@@ -423,9 +430,11 @@ def _row_before(right: Places[P]) -> Places[P]:
 def _from_the_pool(right: Call) -> Callable[..., Array]:
     """The operands are ignored."""
 
-    def wrong(shape: Shape, *given: object, sinks: Array | None, new: Array) -> Array:
+    def wrong(
+        shape: Shape, *given: object, sinks: Array | None, scales: Array | None, new: Array
+    ) -> Array:
         del new
-        return right(evolve(shape, fresh=False), *given, sinks=sinks)
+        return right(evolve(shape, fresh=False), *given, sinks=sinks, scales=scales)
 
     return wrong
 
@@ -857,13 +866,13 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         append=True,
     ),
     "padding is written": Mutant(
-        "padding to cell 0", places, "of", _padding_to_first_cell, append=True
+        "padding to cell 0", places, "of", _padding_to_first_cell, sizes=UNGUIDED, append=True
     ),
     "the last new cell is not written": Mutant(
-        "a cell too few", places, "of", _last_dropped, append=True
+        "a cell too few", places, "of", _last_dropped, sizes=UNGUIDED, append=True
     ),
     "new cells in another's pages": Mutant(
-        "the row of the sequence before", places, "of", _row_before, append=True
+        "the row of the sequence before", places, "of", _row_before, sizes=UNGUIDED, append=True
     ),
     "new cells are read from the pool": Mutant(
         "not from the operands", kernel, "_call", _from_the_pool, append=True

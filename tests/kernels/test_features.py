@@ -1,16 +1,19 @@
 """The shapes of the bench: any two features that a call can have are tried together."""
 
+from functools import cache
 from typing import Final
 
+import jax
 import pytest
 from attrs import evolve
 
 from conformance.kernels import features, jobs
 from conformance.kernels.batches import PLAIN, SIZES, Options, Sizes
-from conformance.kernels.kernel_under_test import find
+from conformance.kernels.block_sizes import variants
+from conformance.kernels.kernel_under_test import find, find_appending
 from conformance.kernels.processes import Tried
-from conformance.kernels.seeded_bugs import MUTANTS
-from conformance.kernels.trials import Job
+from conformance.kernels.seeded_bugs import MUTANTS, planted
+from conformance.kernels.trials import Job, Trial
 
 PLANNED: Final = jobs.plan(find("tpu"), cases=3, seed=0).jobs
 SHAPES: Final = {(job.sizes, job.append): (job.shape, job.append) for job in PLANNED}
@@ -79,6 +82,31 @@ def test_every_planted_bug_is_in_a_job_of_the_command() -> None:
     planned = {(job.sizes, job.variant, job.mode, job.append) for job in PLANNED}
     for name, one in MUTANTS.items():
         assert (one.sizes, one.variant, one.mode, one.append) in planned, name
+
+
+def program(job: Job) -> tuple[str, ...]:
+    """What it traces anew."""
+    own, _ = variants(job.kernel, job.shape)[job.variant]
+    subject = find_appending(job.kernel) if job.append else find(job.kernel)
+    assert subject is not None
+    jax.clear_caches()  # type: ignore[no-untyped-call]
+    return Trial(job, subject, own).programs()
+
+
+@cache
+def right_program(sizes: str, variant: int, *, append: bool) -> tuple[str, ...]:
+    """That of the kernel without a bug."""
+    return program(Job(kernel="tpu", sizes=sizes, variant=variant, append=append))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_planted_bug_is_traced(name: str) -> None:
+    """One that raises when it is traced, as after a change of the kernel, is planted in nothing."""
+    (job,) = jobs.of_mutants(cases=3, names=[name])
+    right = right_program(job.sizes, job.variant, append=job.append)
+    with planted(name):
+        assert right != program(job)
 
 
 def test_of_another_kernel_every_shape_is_tried_without_new_cells() -> None:
