@@ -5,8 +5,9 @@ Every invisible cell is NaN (or the largest integer). Needles stand at the edges
 is a key so similar to one query that the answer of a query that sees it is the needle's value.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from itertools import combinations
 from typing import Any, Final, TypedDict
 
@@ -33,8 +34,9 @@ STEEP: Final = 64.0
 """The factor of scores in a steep batch: in float32 `exp` of a score without its maximum overflows.
 """
 STEEPEST: Final = 1024.0
-"""The factor in every other steep batch, if the dtype of queries has such numbers: scores are then
-far below a number like -1000 that stands for none. With much larger ones no error has a bound.
+"""The factor in every other steep batch, if the dtype of queries has such numbers and cells have no
+scales: scores are then far below a number like -1000 that stands for none. With much larger ones no
+error has a bound.
 """
 
 OF_WIDE_RANGE: Final = ("bfloat16", "float32")
@@ -361,8 +363,8 @@ def build(sizes: Sizes, batch: Batch) -> Arrays:
 
 
 def _steepness(sizes: Sizes, batch: Batch) -> float:
-    wide = sizes.kinds[0] in OF_WIDE_RANGE
-    return STEEPEST if wide and batch.seed % 2 else STEEP
+    may = sizes.kinds[0] in OF_WIDE_RANGE and not sizes.scales
+    return STEEPEST if may and batch.seed % 2 else STEEP
 
 
 def named_pages(sizes: Sizes, table: Ints) -> Ints:
@@ -542,39 +544,45 @@ def drawn_at_edges(sizes: Sizes, *, units: Collection[int]) -> st.SearchStrategy
 
     units: by which a kernel divides. The query may be the first or the last of a block of one.
     """
+    sides = (True, False) if sizes.window else (True,)
+    return st.sampled_from(sides).flatmap(partial(_drawn_at_edges, sizes, {*units}))
+
+
+def _drawn_at_edges(sizes: Sizes, units: set[int], newest: bool) -> st.SearchStrategy[Batch]:  # noqa: FBT001
+    """newest: whether cells are seen up to an edge. Large units are taken more often."""
     every = sorted({sizes.page_size, *units})
     few = max(2, sizes.tokens // 2)
-    ends = sorted({2, few, *(unit for unit in every if 2 <= unit <= few)})
+    blocks = [unit for unit in every if 2 <= unit <= few] or [few]
+    unit = st.tuples(st.sampled_from(every), st.sampled_from(every)).map(max)
     row = st.builds(
-        _at_edge,
-        st.just(sizes),
-        st.tuples(st.sampled_from(every), st.integers(1, MOST_UNITS), st.integers(-1, 1)),
-        queries=st.sampled_from(ends),
-        last=st.booleans(),
-        more=st.integers(0, 2),
-        newest=st.booleans() if sizes.window else st.just(value=True),
+        partial(_at_edge, sizes, newest=newest),
+        st.tuples(unit, st.integers(1, MOST_UNITS), st.integers(-1, 1)),
+        st.tuples(st.just(value=False), st.sampled_from([1, 2, few, *blocks]))
+        | st.tuples(st.just(value=True), st.sampled_from(blocks)),
+        st.integers(0, 2),
     )
-    wanted = st.lists(row, min_size=min(3, sizes.rows), max_size=min(8, sizes.rows))
+    wanted = st.lists(row, min_size=1, max_size=min(8, sizes.rows))
+    kinds = NEWEST if newest else OLDEST
     return st.tuples(wanted, st.sampled_from((0, 0, 1, 20))).flatmap(
-        lambda found: _with_extras(sizes, _past_the_end(sizes, *found), everywhere=True)
+        lambda found: _with_extras(sizes, _past_the_end(sizes, *found), everywhere=kinds)
     )
 
 
 def _at_edge(
     sizes: Sizes,
     edge: tuple[int, int, int],
-    *,
-    queries: int,
-    last: bool,
+    block: tuple[bool, int],
     more: int,
+    *,
     newest: bool,
 ) -> tuple[int, int]:
-    """A sequence of which the first or the last of some queries is at an edge.
+    """A sequence of which the first or the last query of a block is at an edge.
 
     edge: so many units, and so many more, are the cells that it sees, or those that are hidden
-    before its oldest one. more: queries behind these.
+    before its oldest one. block: whether it is the last, and of how many. more: queries behind it.
     """
     unit, times, beside = edge
+    last, queries = block
     times = 1 + (times - 1) % max(1, sizes.capacity // unit)
     seen = unit * times + beside + (0 if newest else sizes.window or 0)
     first = seen - 1 - (queries - 1 if last else 0)
@@ -633,8 +641,10 @@ def within_cells(batch: Batch) -> Batch:
     return evolve(batch, lens=lens, needles=needles)
 
 
-def _with_extras(sizes: Sizes, lens: Lens, *, everywhere: bool = False) -> st.SearchStrategy[Batch]:
-    """Add needles at existing queries, and shared pages. everywhere: needles at every query."""
+def _with_extras(
+    sizes: Sizes, lens: Lens, *, everywhere: Sequence[Needle] = ()
+) -> st.SearchStrategy[Batch]:
+    """Add needles at existing queries, or everywhere of one of these kinds, and shared pages."""
     plain = Batch(lens=lens)
     asking = [
         (row, index) for row in range(len(lens)) for index in range(rows_of(sizes, plain, row))
@@ -642,8 +652,7 @@ def _with_extras(sizes: Sizes, lens: Lens, *, everywhere: bool = False) -> st.Se
     needle = st.tuples(st.sampled_from(asking or [(0, 0)]), st.sampled_from(Needle))
     needles = st.lists(needle, max_size=3 if asking else 0)
     if everywhere:
-        kinds = NEWEST if sizes.window is None else (*NEWEST, *OLDEST)
-        needles = st.sampled_from(kinds).map(
+        needles = st.sampled_from(everywhere).map(
             lambda where: [((row, EVERY), where) for row in range(len(lens))]
         )
     some_rows = st.lists(st.integers(0, len(lens) - 1), unique=True, max_size=2)

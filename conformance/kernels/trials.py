@@ -583,7 +583,8 @@ def run(trial: Trial) -> None:
             trial.try_one(batch)
         if job.searches:
             at_edges = drawn_at_edges(job.shape, units=sizes)
-            _drawing(job, at_edges)(trial.check, count=AT_EDGES, shrink=job.shrink)
+            count = AT_EDGES * (1 if job.shape.window is None else 2)  # it has two sides
+            _drawing(job, at_edges)(trial.check, count=count, shrink=job.shrink)
         drawing(trial.check, count=max(1, job.cases - len(chosen)), shrink=job.shrink)
     except (Wrong, Enough):
         pass

@@ -276,9 +276,12 @@ def _call(
     *,
     new: Shaped[Array, "N lanes"] | None = None,
     sinks: Float32[Array, " H"] | None = None,
-    scales: Float32[Array, "P R 2 128"] | None = None,
+    scales: Float32[Array, "whole R 2 128"] | None = None,
 ) -> Float[Array, "T H D"]:
-    """Attend. new: the rows of the queries' own tokens, if they are an operand; see `fresh`."""
+    """Attend. new: the rows of the queries' own tokens, if they are an operand; see `fresh`.
+
+    scales: of the whole pages, of which those of the pool may be parts.
+    """
     _, q_heads, head_dim = q.shape
     wide = jnp.pad(
         q,
