@@ -32,7 +32,7 @@ EVERY: Final[Mapping[str, tuple[str, ...]]] = {
     "new cells": ("no", "yes"),
 }
 """The values of each feature."""
-STATED: Final = ("KV heads", "page", "pool", "scales")
+OF_A_PAGE: Final = ("KV heads", "page", "pool", "scales")
 """Those of which not every combination can be copied."""
 EXAMPLES: Final[Mapping[str, Mapping[str, tuple[int, ...]]]] = {
     "KV heads": {"1": (1,), "2": (2,), "odd": (3, 5), "4 to 8": (4, 8), "more": (10, 16)},
@@ -55,11 +55,7 @@ def of(sizes: Sizes, *, append: bool) -> Values:
     found = {
         "KV heads": _heads(kv_heads),
         "group": _group(q_heads // kv_heads),
-        "head_dim": "below 128"
-        if width < 128
-        else str(width)
-        if width in (128, 256)
-        else "another",
+        "head_dim": _head_dim(width),
         "page": _page(sizes.page_size),
         "q": q,
         "pool": pool.partition("_")[0],
@@ -94,6 +90,12 @@ def _group(size: int) -> str:
     return "a power of two" if _is_power(size) else "another"
 
 
+def _head_dim(width: int) -> str:
+    if width < 128:
+        return "below 128"
+    return str(width) if width in (128, 256) else "another"
+
+
 def _page(size: int) -> str:
     if size == 1:
         return "1"
@@ -111,8 +113,8 @@ def pairs(values: Values) -> Iterator[Pair]:
 def possible() -> frozenset[Pair]:
     """Every two values that our kernel takes together in some shape."""
     allowed = [
-        dict(zip(STATED, each, strict=True))
-        for each in product(*(EVERY[name] for name in STATED))
+        dict(zip(OF_A_PAGE, each, strict=True))
+        for each in product(*(EVERY[name] for name in OF_A_PAGE))
         if _can_be_copied(*each)
     ]
     every = (

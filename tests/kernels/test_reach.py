@@ -272,6 +272,24 @@ def test_a_branch_that_no_batch_reaches_is_left(
     assert planted == any(one.startswith("wrong (test_reach.py") for one in left)
 
 
+def test_sizes_are_what_a_kernel_divides_by() -> None:
+    """By shifts or by quotients; what it multiplies with, adds, or divides is none."""
+
+    def kernel(length: Any, out: Any) -> None:
+        number = length[0]
+        out[0] = jax.lax.shift_right_arithmetic(number, jnp.int32(6)) + number * 96
+        out[1] = jax.lax.div(number, jnp.int32(48)) + jax.lax.shift_left(number, jnp.int32(5))
+        out[2] = jax.lax.div(jnp.int32(500), number) + 1000
+
+    scalar = pl.BlockSpec(memory_space=pltpu.SMEM)
+    kind = jax.typeof(jnp.zeros(3, jnp.int32))
+    call = pl.pallas_call(kernel, out_shape=kind, in_specs=[scalar], out_specs=scalar)
+    found = Program(jax.make_jaxpr(call)(jnp.ones(1, jnp.int32)))
+
+    assert {64, 48} == found.sizes
+    assert {64, 48, 96, 32, 500, 1000} == found.units
+
+
 def test_a_change_of_lengths_keeps_a_batch_possible() -> None:
     """Queries fit, and what else it has belongs to its sequences."""
     sizes = evolve(SIZES[0], rows=3, tokens=20)

@@ -171,13 +171,13 @@ class _Compiler:
         return _computed(ARITHMETIC[name], at.every(equation.invars), out[0], site)
 
     def _note(self, equation: Any) -> None:
-        every = (plain(atom) for atom in equation.invars if hasattr(atom, "val"))
-        found = {value for value in every if value is not None and value > 1}
         name = equation.primitive.name
+        *others, by = (plain(one) if hasattr(one, "val") else None for one in equation.invars)
         if name in SHIFTS:
-            found = {1 << value for value in found if value < BITS}
-        self.literals |= found
-        self.sizes |= found if name in DIVIDING else set()
+            by = 1 << by if by is not None and by in range(BITS) else None
+        self.literals |= {one for one in (*others, by) if one is not None and one > 1}
+        if name in DIVIDING and by is not None and by > 1:
+            self.sizes.add(by)
 
 
 def _used(made: Sequence[tuple[Any, _Step]], results: Sequence[Any]) -> list[_Step]:
